@@ -1,0 +1,342 @@
+"""The vocabulary: every frame the lab can record, canonical JSON, and the hash chain. No I/O happens here.
+
+A *frame* is one event of a session. Two families share one chain: trace frames (sourcetype `agent:trace`, sent with
+`LAB_TRACE=full` only, with content) and summary events (`agent:session`, `agent:llm`, `agent:toolcall`, always sent,
+without content beyond tool arguments).
+
+Rules that a verifier needs, exactly:
+
+* canonical JSON: keys sorted by code point, no spaces, UTF-8 unescaped (`ensure_ascii=False`), no NaN or infinity.
+* `event_hash(event)`: hex SHA-256 of the canonical JSON of the event as sent, `sig` included when it has one.
+* `prev`: `event_hash` of the same writer's frame before it in the session; 64 zeros on the writer's first (`seq` 1).
+  A frame that is not sent (a trace frame in summary mode) is never sealed, so it leaves no gap in `seq`.
+* `sig`, only on the last frame of a commit: base64 (standard alphabet, padded) of the Ed25519 signature over the ASCII
+  bytes `glasslab-frame-v1:` + hex SHA-256 of the canonical JSON of the event *without* its `sig`.
+* `clock`: Lamport clock. Each sealed frame takes the next value; `merge` lifts it to what the other writer last said.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:  # cryptography takes tens of ms to import; only signing and verifying need it
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+AGENT: Final = "agent"
+MCP: Final = "mcp"
+TRACE: Final = "agent:trace"
+SESSION: Final = "agent:session"
+LLM: Final = "agent:llm"
+TOOLCALL: Final = "agent:toolcall"
+GENESIS: Final = "0" * 64
+SIGNATURE_DOMAIN: Final = b"glasslab-frame-v1:"
+MAX_DEPTH: Final = 64
+
+Frame = dict[str, Any]
+Event = dict[str, Any]
+
+
+class FrameError(ValueError):
+    """A frame that the vocabulary does not know, or whose fields differ from it. Always a programming error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of frame: its name, sourcetype, fixed summary, the writers that may send it, and its own fields."""
+
+    name: str
+    sourcetype: str
+    summary: str
+    writers: tuple[str, ...]
+    fields: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+    @property
+    def is_trace(self) -> bool:
+        """True when the kind is sent in `LAB_TRACE=full` only."""
+        return self.sourcetype == TRACE
+
+
+def _kinds(*kinds: Kind) -> dict[str, Kind]:
+    return {kind.name: kind for kind in kinds}
+
+
+_A, _M = (AGENT,), (MCP,)
+KINDS: Final[Mapping[str, Kind]] = _kinds(
+    # --- trace frames, in the order in which a session writes them
+    Kind(
+        "agent.start",
+        TRACE,
+        "The agent received a question",
+        _A,
+        ("question", "model", "system_prompt", "max_turns", "settings"),
+    ),
+    Kind("server.start", TRACE, "The tool server started in its folder", _M, ("sandbox", "pid")),
+    Kind(
+        "mcp.initialize",
+        TRACE,
+        "Agent and tool server agreed on a protocol version",
+        _A,
+        ("protocol_version", "server_name", "server_version", "capabilities"),
+    ),
+    Kind(
+        "mcp.discover",
+        TRACE,
+        "The agent discovered the tool server",
+        _A,
+        ("protocol_version", "server_name", "server_version", "capabilities"),
+    ),
+    # tools: list of {name, description, input_schema, description_sha256, definition_sha256}
+    Kind("mcp.tools_list", TRACE, "The tool server listed its tools", _A, ("tools",)),
+    Kind(
+        "llm.request",
+        TRACE,
+        "The agent sends this context to the model",
+        _A,
+        ("turn", "messages", "tools", "message_count"),
+    ),
+    # tool_calls: list of {id, name, arguments (text, as sent)}
+    Kind(
+        "llm.response",
+        TRACE,
+        "The model replied",
+        _A,
+        (
+            "content",
+            "tool_calls",
+            "finish_reason",
+            "prompt_tokens",
+            "completion_tokens",
+            "reasoning_tokens",
+            "latency_ms",
+        ),
+        ("refusal",),
+    ),
+    # decision: run_tools | answer | stop; calls: number of calls; tools: their names
+    Kind("agent.decision", TRACE, "The loop decided what comes next", _A, ("decision", "calls", "tools"), ("reason",)),
+    Kind(
+        "mcp.call_tool.request",
+        TRACE,
+        "The agent asks the tool server to run a tool",
+        _A,
+        ("tool", "arguments", "tool_call_id"),
+    ),
+    Kind(
+        "server.path_check",
+        TRACE,
+        "The tool server checked a path against its folder",
+        _M,
+        ("requested_path", "resolved_path", "inside_sandbox"),
+        ("tool_call_id", "reason"),
+    ),
+    Kind("server.list_files", TRACE, "The tool server listed its files", _M, ("files",), ("tool_call_id",)),
+    Kind(
+        "server.read_file",
+        TRACE,
+        "The tool server read a file",
+        _M,
+        ("path", "bytes_read", "bytes_total"),
+        ("tool_call_id",),
+    ),
+    Kind(
+        "mcp.call_tool.result",
+        TRACE,
+        "The tool server returned a result",
+        _A,
+        ("tool", "tool_call_id", "result", "characters", "is_error", "duration_ms"),
+    ),
+    # A call that never reached a tool server: bad arguments, unknown tool. error is what the model is told.
+    Kind(
+        "agent.call_refused",
+        TRACE,
+        "The agent refused a tool call before it reached a tool server",
+        _A,
+        ("tool", "arguments", "tool_call_id", "reason", "error"),
+    ),
+    # reason: a fixed code when status is not answered; detail: the error's text, without secrets
+    Kind("agent.final", TRACE, "The session ended", _A, ("status", "answer", "turns", "seconds"), ("reason", "detail")),
+    # --- summary events
+    Kind("session.start", SESSION, "A session started", _A, ("model", "question_sha256")),
+    # servers' tools that differ from the lock: lists of names; observed: name -> definition hash
+    Kind(
+        "tools.drift",
+        SESSION,
+        "The tools differ from the lock; the model was not called",
+        _A,
+        ("server", "changed", "missing", "extra", "instructions_changed", "refused_characters", "observed"),
+    ),
+    # tokens: {prompt, completion, reasoning, total}; answer_sha256 is null without an answer
+    Kind("session.end", SESSION, "A session ended", _A, ("status", "turns", "tokens", "answer_sha256"), ("reason",)),
+    # definitions: name -> definition_sha256 of the tools offered; tools_requested: list of {tool, arguments}
+    Kind(
+        "llm",
+        LLM,
+        "One model call",
+        _A,
+        (
+            "model",
+            "definitions",
+            "tools_requested",
+            "prompt_tokens",
+            "completion_tokens",
+            "reasoning_tokens",
+            "finish_reason",
+            "duration_ms",
+        ),
+    ),
+    Kind(
+        "toolcall",
+        TOOLCALL,
+        "One tool call",
+        _A,
+        ("tool", "arguments", "tool_call_id", "duration_ms", "result_sha256", "bytes", "is_error", "refused"),
+    ),
+    # The server's own word on a refusal, so that it is on record in summary mode too. Same POST as the path_check.
+    Kind(
+        "toolcall.refused",
+        TOOLCALL,
+        "The tool server refused a path",
+        _M,
+        ("tool", "requested_path", "reason"),
+        ("tool_call_id",),
+    ),
+)
+
+# What the chain and the vocabulary write themselves; a kind's own fields cannot take these names.
+COMMON_FIELDS: Final = ("session_id", "component", "kind", "step", "summary", "seq", "prev", "clock", "event_id", "sig")
+
+
+def canonical_json(value: object) -> bytes:
+    """Return the one byte form of a JSON value: sorted keys, compact, UTF-8.
+
+    Raises ValueError for NaN and infinity, lone surrogates and oversized integers, RecursionError for deep nesting.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 of some bytes as 64 lower-case hex digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def recordable(value: object, depth: int = 0) -> Any:
+    """Return a copy of a value that canonical JSON takes, whatever a model or a tool sent.
+
+    Lone surrogates become `\\udXXX` as text, NaN and infinity and integers beyond 64 bits become text, and what is
+    nested deeper than MAX_DEPTH is named instead of shown.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if value.bit_length() < 64:
+            return value
+        return str(value) if value.bit_length() <= 4096 else f"integer of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if depth >= MAX_DEPTH:
+        return f"nested deeper than {MAX_DEPTH}"
+    if isinstance(value, Mapping):
+        return {recordable(str(key)): recordable(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [recordable(item, depth + 1) for item in value]
+    return recordable(str(value))
+
+
+def frame(kind: str, *, step: int, **fields: object) -> Frame:
+    """Make one frame of a known kind: {kind, step, summary, *fields}. `step` is the turn (0 before the first call).
+
+    The summary is the kind's fixed text; nothing can be passed for it. Values are made recordable, so that no content
+    can make a commit fail. Raises FrameError for an unknown kind, and for a missing or unknown field.
+    """
+    known = KINDS.get(kind)
+    if known is None:
+        raise FrameError(f"unknown frame kind {kind!r}")
+    missing = [name for name in known.fields if name not in fields]
+    unknown = [name for name in fields if name not in known.fields and name not in known.optional]
+    if missing or unknown:
+        raise FrameError(f"frame {kind}: missing fields {missing}, unknown fields {unknown}")
+    if step < 0:
+        raise FrameError(f"frame {kind}: step {step} is negative")
+    return {"kind": kind, "step": step, "summary": known.summary, **recordable(fields)}
+
+
+def event_hash(event: Mapping[str, Any]) -> str:
+    """Return what the writer's next frame carries as `prev`: the hash of the event as sent."""
+    return sha256_hex(canonical_json(event))
+
+
+def _signed_bytes(event: Mapping[str, Any]) -> bytes:
+    unsigned = {name: value for name, value in event.items() if name != "sig"}
+    return SIGNATURE_DOMAIN + sha256_hex(canonical_json(unsigned)).encode("ascii")
+
+
+def verify_event_signature(event: Mapping[str, Any], public_key: Ed25519PublicKey) -> bool:
+    """Return whether the event's `sig` is this key's signature; False also when it has none or it is not base64."""
+    from cryptography.exceptions import InvalidSignature
+
+    signature = event.get("sig")
+    if not isinstance(signature, str):
+        return False
+    try:
+        public_key.verify(base64.b64decode(signature, validate=True), _signed_bytes(event))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+class Chain:
+    """One writer's chain in one session: numbers, links, stamps and signs the frames of each commit."""
+
+    def __init__(
+        self, session_id: str, component: str, signing_key: Ed25519PrivateKey | None = None, clock: int = 0
+    ) -> None:
+        """Start at seq 1. `component` is the writer (`agent` or `mcp`); `clock` the highest value heard so far."""
+        self.session_id = session_id
+        self.component = component
+        self.clock = clock
+        self._signing_key = signing_key
+        self._seq = 0
+        self._prev = GENESIS
+
+    def tick(self) -> int:
+        """Advance the Lamport clock by one and return it."""
+        self.clock += 1
+        return self.clock
+
+    def merge(self, remote: int) -> None:
+        """Lift the clock to what the other writer last said; a lower value changes nothing."""
+        self.clock = max(self.clock, remote)
+
+    def seal(self, frames: Sequence[Frame]) -> list[Event]:
+        """Turn the frames of one commit into the events to send, in order; the last one is signed.
+
+        Raises FrameError when a kind belongs to the other writer.
+        """
+        events: list[Event] = []
+        for index, item in enumerate(frames):
+            if self.component not in KINDS[item["kind"]].writers:
+                raise FrameError(f"frame {item['kind']} cannot be written by {self.component}")
+            self._seq += 1
+            event: Event = {
+                "session_id": self.session_id,
+                "component": self.component,
+                **item,
+                "seq": self._seq,
+                "prev": self._prev,
+                "clock": self.tick(),
+                "event_id": uuid.uuid4().hex,
+            }
+            if self._signing_key is not None and index == len(frames) - 1:
+                event["sig"] = base64.b64encode(self._signing_key.sign(_signed_bytes(event))).decode("ascii")
+            self._prev = event_hash(event)
+            events.append(event)
+        return events
