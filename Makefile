@@ -1,0 +1,68 @@
+# Glasslab. `make help` lists the verbs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+LAB_ID ?= glasslab
+export LAB_ID
+
+# Ansible refuses LC_ALL=C, and an ansible.cfg in a world-writable directory unless it is named.
+export LC_ALL := C.UTF-8
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+VENV := $(CURDIR)/.venv
+export PATH := $(VENV)/bin:$(PATH):/usr/sbin:/sbin
+
+export QUESTION SESSION
+# A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
+export MODEL_BASE_URL MODEL MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_BASE_URL OPENAI_API_KEY
+
+# The lab is root's. HOME is kept, for ~/lab/.env is the user's.
+KEEP := HOME,QUESTION,SESSION,PATH,LC_ALL,LAB_ID,CI,ANSIBLE_CONFIG,MODEL_BASE_URL,MODEL,MODEL_API_KEY,MODEL_API_KEY_FILE,OPENAI_BASE_URL,OPENAI_API_KEY
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$(PATH)")
+
+LAB := roles/machine/files/nspawn/lab.py
+
+##@ Using the lab
+demo: root setup-lab ## Build the lab, ask the sample question, show the frames and what the agent could not reach
+	@$(AS_ROOT) $(VENV)/bin/python scripts/demo.py
+
+ask: root ## Ask the lab's agent: make ask QUESTION="..."
+	@$(AS_ROOT) $(VENV)/bin/python scripts/ask.py
+
+trace: root ## Show a session frame by frame: make trace [SESSION=...]
+	@$(AS_ROOT) $(VENV)/bin/python scripts/trace.py trace
+
+verify: root ## Check a session's chains and signatures: make verify [SESSION=...]
+	@$(AS_ROOT) $(VENV)/bin/python scripts/trace.py verify
+
+destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too)
+	@$(AS_ROOT) python3 $(LAB) destroy --lab-id $(LAB_ID) $(if $(FORCE),--force) $(if $(CACHE),--cache)
+
+##@ Working on it
+setup: ## Make .venv, with glasslab in .venv/bin
+	@scripts/setup.sh
+
+setup-lab: root
+	@scripts/setup.sh --with-lab
+
+test: root setup-lab ## Everything that proves it: lint, unit tests, every Molecule scenario
+	@$(AS_ROOT) $(VENV)/bin/python scripts/test.py
+
+lint: setup ## ansible-lint, yamllint, ruff, mypy
+	@$(VENV)/bin/python scripts/test.py lint
+
+unit: setup ## The Python package's tests
+	@$(VENV)/bin/python scripts/test.py unit
+
+lock: setup ## Renew the hash-locked requirements
+	@scripts/lock.sh
+
+root:
+	@[ "$$(id -u)" = 0 ] || command -v sudo >/dev/null || { echo "make: the lab needs root, and sudo is not installed; run this as root" >&2; exit 2; }
+	@[ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; } || { echo "make: the lab needs root: $$(id -un) may not use sudo here, or sudo wants a password and there is no terminal; run this as root" >&2; exit 2; }
+
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: demo ask trace verify destroy setup setup-lab test lint unit lock root help
