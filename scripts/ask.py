@@ -1,0 +1,15 @@
+"""make ask QUESTION="...": put a question to the lab's agent, show its answer and how to see the session."""
+
+import os
+import sys
+
+from lab import ask, fail, need_lab
+
+question = os.environ.get("QUESTION", "").strip()
+if not question:
+    fail('QUESTION is empty; ask like this: make ask QUESTION="What does the access policy say?"')
+need_lab()
+done = ask(question)
+sys.stdout.write(done.stdout)
+sys.stderr.write(done.stderr)
+sys.exit(done.returncode)

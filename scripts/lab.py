@@ -1,0 +1,69 @@
+"""What the scripts share: where the standing lab is, and how its machines and its log are reached from here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+LAB_ID = os.environ.get("LAB_ID") or "glasslab"
+STATE = Path("/var/lib/glasslab") / LAB_ID
+RUN = Path("/run/glasslab") / LAB_ID
+SSH_CONFIG = RUN / "ssh_config"
+SOCKET = "/run/glasslab-agent/agent.sock"
+GLASSLAB = "/opt/glasslab/venv/bin/glasslab"
+SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+def fail(text: str, code: int = 2) -> NoReturn:
+    """End with one line on stderr."""
+    sys.stderr.write(f"glasslab: {text}\n")
+    sys.exit(code)
+
+
+def need_lab() -> None:
+    """End with the remedy when no lab stands here."""
+    if not SSH_CONFIG.is_file():
+        fail(f"no lab {LAB_ID} stands on this machine; `make demo` builds one")
+
+
+def ssh(machine: str, *command: str) -> list[str]:
+    """The command line that runs `command` on a machine of the lab."""
+    return ["ssh", "-F", str(SSH_CONFIG), machine, "--", *command]
+
+
+def ask(question: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """Put a question to the lab's agent. The question goes by stdin: it is nobody's business in a process list."""
+    command = ssh("agent", GLASSLAB, "ask", "--socket", SOCKET, *options, "-")
+    return subprocess.run(command, input=question, text=True, capture_output=True, check=False)  # noqa: S603
+
+
+def log_environment() -> dict[str, str]:
+    """The environment in which `glasslab trace` and `verify` read this lab's log, through SSH to pve."""
+    keep = {
+        k: v for k, v in os.environ.items() if k in ("HOME", "PATH", "LANG", "LC_ALL", "TERM", "COLUMNS", "NO_COLOR")
+    }
+    return keep | {
+        "SPLUNK_URL": "https://10.10.10.20:8089",
+        "SPLUNK_TOKEN_FILE": str(STATE / "secrets" / "search_token"),
+        "SPLUNK_SSH": f"-F {SSH_CONFIG} pve",
+        "HEC_CA": str(STATE / "ca" / "ca.crt"),
+        "VERIFY_KEYS": str(STATE / "verify_keys"),
+    }
+
+
+def read_log(verb: str, *arguments: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
+    """Run `glasslab VERB` on this machine against the lab's log."""
+    return subprocess.run(  # noqa: S603
+        [str(BIN / "glasslab"), verb, *arguments],
+        env=log_environment(),
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=capture,
+        check=False,
+    )
