@@ -1,0 +1,249 @@
+"""One keep-alive connection to a Splunk HTTP Event Collector, with a wall-clock deadline. Used by recorder.py.
+
+Each POST is sent once. A connection that the server closed while idle is replaced before anything is sent on it; once
+bytes may have reached the server nothing is ever sent again, since that could double what is already indexed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import ConnectionPool
+
+from glasslab.settings import HecSettings
+
+MAX_ANSWER_BYTES: Final = 65_536
+IDLE_SECONDS: Final = 4.0  # well under the idle timeouts of HEC servers: a connection idle for longer is not trusted
+ACK_POLL_SECONDS: Final = 0.1
+
+REMEDIES: Final = {
+    1: "the token is disabled: enable it in the HEC's inputs.conf, or set another HEC_TOKEN",
+    2: "no token arrived: set HEC_TOKEN (HEC_TOKEN_MCP for the tool server)",
+    3: "the token is malformed: check HEC_TOKEN (HEC_TOKEN_MCP for the tool server)",
+    4: "the token is unknown there: check HEC_TOKEN (HEC_TOKEN_MCP for the tool server)",
+    7: "the index does not exist or the token may not write to it: check HEC_INDEX and the token's indexes",
+    8: "the server has an internal error: look at its own log",
+    9: "the server is busy: try again when its queues are free",
+    10: "the token wants indexer acknowledgment: set HEC_ACK=indexed, or turn useACK off",
+    14: "acknowledgment is off for the token: set HEC_ACK=accepted, or turn useACK on",
+    23: "the server is shutting down: start it again",
+}
+
+
+class LoggingError(Exception):
+    """A commit that was not acknowledged: what it would have released must not happen.
+
+    `status` is log_unreachable (no complete answer in time) or log_rejected (an answer that is no acknowledgement).
+    """
+
+    def __init__(self, status: str, url: str, cause: str, remedy: str) -> None:
+        self.status, self.url, self.cause, self.remedy = status, url, cause, remedy
+        word = "rejected" if status == "log_rejected" else "unreachable"
+        super().__init__(f"Agent stopped: Splunk HEC {word}: {url}: {cause}; {remedy}")
+
+
+class _Adapter(HTTPAdapter):
+    """requests' adapter, with a handle on the socket in use, so that a POST past its deadline can be cut off."""
+
+    connection: HTTPConnection | None = None
+    cut = False
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> ConnectionPool:
+        """Return the pool as requests does; the connections it makes report themselves here."""
+        pool = super().get_connection_with_tls_context(*args, **kwargs)
+        adapter = self
+        base: type[HTTPConnection] = HTTPSConnection if pool.scheme == "https" else HTTPConnection
+
+        class Reporting(base):  # type: ignore[misc, valid-type]  # the base is chosen at run time
+            def connect(self) -> None:
+                adapter.connection = self
+                super().connect()
+                if adapter.cut:  # a name that resolved after the deadline: nothing may be sent any more
+                    self.close()
+                    raise ConnectionAbortedError
+
+        if not getattr(pool, "reporting", False):
+            pool.ConnectionCls, pool.reporting = Reporting, True
+        return pool
+
+
+class HecConnection:
+    """One connection and the thread that uses it: the caller waits until the deadline, never longer."""
+
+    def __init__(self, hec: HecSettings) -> None:
+        """Nothing is opened before the first `post` or `warm`, so that it may be made before a fork."""
+        self._hec = hec
+        self._jobs: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._adapter = _Adapter(max_retries=0, pool_maxsize=1)
+        self._channel = str(uuid.uuid4())
+        self._last_used = 0.0
+        self.broken = False
+
+    def post(self, body: bytes) -> None:
+        """Send one POST of events and return once it is acknowledged. Raises LoggingError."""
+        deadline = time.monotonic() + self._hec.deadline
+        self._within(deadline, lambda: self._post(body, deadline))
+
+    def warm(self) -> bool:
+        """Open the connection ahead by a health check; return whether the server answered. Never raises."""
+        deadline = time.monotonic() + self._hec.deadline
+        try:
+            self._within(deadline, lambda: self._exchange("GET", "/health", b"", deadline))
+        except LoggingError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the connection; its thread ends."""
+        self.broken = True
+        self._jobs.put(None)
+
+    def _within(self, deadline: float, job: Callable[[], Any]) -> None:
+        if self.broken:
+            raise self._failed("log_unreachable", "this connection failed before", "start a new session")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="hec", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+        try:
+            succeeded, value = self._results.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            self._cut()
+            raise self._late() from None
+        except BaseException:  # Ctrl-C while waiting: an answer nobody takes must not be taken for a later commit's
+            self._cut()
+            raise
+        if not succeeded:
+            self.close()
+            raise value
+
+    def _cut(self) -> None:
+        self.close()
+        self._adapter.cut = True
+        connection = self._adapter.connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _work(self) -> None:
+        with requests.Session() as session:
+            self._session = session
+            session.trust_env = False  # no proxy, netrc or CA bundle out of the environment
+            session.mount(self._hec.url, self._adapter)
+            while (job := self._jobs.get()) is not None:
+                try:
+                    self._results.put((True, job()))
+                except LoggingError as error:
+                    self._results.put((False, error))
+                except Exception as error:
+                    self._results.put((False, self._explain(error)))
+
+    def _post(self, body: bytes, deadline: float) -> None:
+        status, answer = self._exchange("POST", "", body, deadline)
+        if type(answer) is not dict or type(answer.get("code")) is not int:
+            self._reject(f"HTTP {status} without a HEC code", "check that HEC_URL is a Splunk HEC (port 8088)")
+        code, text = answer["code"], str(answer.get("text", ""))[:200]
+        if status != 200 or code != 0:
+            event = answer.get("invalid-event-number")
+            where = f", event {event}" if isinstance(event, int) else ""
+            self._reject(f"HTTP {status}, code {code} ({text}{where})", REMEDIES.get(code, "see the HEC's own log"))
+        if self._hec.ack == "indexed":
+            self._wait_indexed(answer.get("ackId"), deadline)
+
+    def _wait_indexed(self, ack_id: object, deadline: float) -> None:
+        if type(ack_id) is not int:
+            self._reject("the answer has no ackId", REMEDIES[14])
+        body = json.dumps({"acks": [ack_id]}).encode()
+        while True:
+            status, answer = self._exchange("POST", f"/ack?channel={self._channel}", body, deadline)
+            acks = answer.get("acks") if isinstance(answer, dict) else None
+            if status != 200 or not isinstance(acks, dict):
+                self._reject(f"HTTP {status} to an acknowledgment query", REMEDIES[14])
+            if acks.get(str(ack_id)) is True:
+                return
+            if time.monotonic() + ACK_POLL_SECONDS >= deadline:
+                raise self._late()
+            time.sleep(ACK_POLL_SECONDS)
+
+    def _exchange(self, method: str, path: str, body: bytes, deadline: float) -> tuple[int, Any]:
+        """Send one request; return HTTP status and parsed body (None when it is no JSON)."""
+        now = time.monotonic()
+        if now - self._last_used > IDLE_SECONDS:
+            self._adapter.poolmanager.clear()
+        # urllib3 looks whether an idle connection has become readable (closed by the server) before it reuses it.
+        headers = {"Authorization": f"Splunk {self._hec.token}", "Content-Type": "application/json"}
+        if self._hec.ack == "indexed":
+            headers["X-Splunk-Request-Channel"] = self._channel
+        response = self._session.request(
+            method,
+            f"{self._hec.url}/services/collector{path}",
+            data=body,
+            headers=headers,
+            timeout=max(0.001, deadline - now),
+            verify=str(self._hec.ca) if self._hec.ca else True,
+            allow_redirects=False,
+            stream=True,
+        )
+        content = b""
+        for chunk in response.iter_content(4096):
+            content += chunk
+            if len(content) > MAX_ANSWER_BYTES:
+                self._reject(f"HTTP {response.status_code} with an endless answer", "check HEC_URL")
+        self._last_used = time.monotonic()
+        try:
+            return response.status_code, json.loads(content)
+        except (ValueError, RecursionError):
+            return response.status_code, None
+
+    def _failed(self, status: str, cause: str, remedy: str) -> LoggingError:
+        return LoggingError(status, self._hec.url, cause, remedy)
+
+    def _reject(self, cause: str, remedy: str) -> None:
+        raise self._failed("log_rejected", cause, remedy)
+
+    def _late(self) -> LoggingError:
+        cause = f"no acknowledgement within {self._hec.deadline:g} s"
+        return self._failed("log_unreachable", cause, "check that the log is up, or raise HEC_DEADLINE")
+
+    def _explain(self, error: Exception) -> LoggingError:
+        """Turn what requests raised into cause and remedy, without anything that was sent."""
+        chain = _innermost(error)
+        if isinstance(error, requests.exceptions.SSLError):
+            reason = getattr(chain, "verify_message", "") or getattr(chain, "reason", "") or "TLS handshake failed"
+            remedy = "set HEC_CA to the CA file that signed the log's certificate, and use a name that is in it"
+            return self._failed("log_unreachable", f"TLS: {reason}", remedy)
+        if isinstance(error, requests.exceptions.Timeout):
+            return self._late()
+        if isinstance(chain, socket.gaierror):
+            return self._failed("log_unreachable", "the host name does not resolve", "check HEC_URL")
+        if isinstance(chain, ConnectionRefusedError):
+            return self._failed("log_unreachable", "connection refused", "start the log, or check HEC_URL")
+        if isinstance(error, requests.exceptions.ChunkedEncodingError | requests.exceptions.ConnectionError):
+            text = chain.strerror if isinstance(chain, OSError) and chain.strerror else "connection closed"
+            remedy = "check the log: the events sent last may or may not be in it, and are not sent again"
+            return self._failed("log_unreachable", f"{text} before the answer was complete", remedy)
+        return self._failed("log_unreachable", type(error).__name__, "check HEC_URL and the log")
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Return the error that the others were raised for: by cause, context, or as an argument, as urllib3 nests them."""
+    for _ in range(20):
+        inner = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
+        deeper = next((item for item in inner if isinstance(item, BaseException)), None)
+        if deeper is None or (isinstance(error, OSError) and not isinstance(error, requests.RequestException)):
+            return error
+        error = deeper
+    return error
