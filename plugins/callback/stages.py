@@ -21,7 +21,8 @@ name: stages
 type: stdout
 short_description: a line a stage, with its duration
 description:
-  - Prints each play as a stage with its duration, what takes long while it does, and of a failure the task, the machine and the message.
+  - Prints each play as a stage with its duration, and what takes long while it does.
+  - Of a failure it prints the task, the machine and the message.
 """
 
 HEARTBEAT_SECONDS = 10.0
