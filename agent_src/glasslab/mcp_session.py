@@ -1,0 +1,165 @@
+"""The asynchronous half of the toolbox: one MCP session over one socket. Imported when a server is there to talk to."""
+
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+from anyio.abc import UNIXSocketStream
+from mcp.client.session import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
+
+from glasslab import __version__
+from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
+from glasslab.transports import Wire
+from glasslab.wire import ANSWER_UNUSABLE, LOG_FAILED
+
+REVISIONS: Final = ("auto", LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
+_MAX_PAGES: Final = 100
+# Not a verdict on the revision, so no reason to try the older one.
+_FATAL: Final = (LOG_FAILED, ANSWER_UNUSABLE, types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
+
+
+def translate(error: MCPError, doing: str) -> ToolServerError | LogFailedAtServer:
+    """Return the toolbox's exception for an error answer of the server."""
+    data = error.data if isinstance(error.data, dict) else {}
+    if error.code == LOG_FAILED:
+        return LogFailedAtServer(
+            status=str(data.get("status") or "log_unreachable"),
+            url=str(data.get("url", "")),
+            cause=str(data.get("cause") or error.message),
+            remedy=str(data.get("remedy", "")),
+        )
+    if error.code == types.CONNECTION_CLOSED:
+        return ToolServerError(f"{doing}: the tool server closed the connection")
+    if error.code == types.REQUEST_TIMEOUT:
+        return ToolServerError(f"{doing}: the tool server did not answer in time")
+    return ToolServerError(f"{doing}: {error.message}")
+
+
+class HostSession:
+    """A connected session; use `open_session`."""
+
+    def __init__(self, session: ClientSession, wire: Wire, timeout: float, max_result_bytes: int) -> None:
+        self._session = session
+        self._wire = wire
+        self._timeout = timeout
+        self._max_result_bytes = max_result_bytes
+
+    async def connect(self, revision: str) -> ServerInfo:
+        """Agree on a revision and list the tools; raises ToolServerError or LogFailedAtServer."""
+        try:
+            with anyio.fail_after(self._timeout):
+                agreed = await self._agree(revision)
+                definitions = await self._definitions()
+        except MCPError as error:
+            raise translate(error, "connecting to the tool server") from error
+        except TimeoutError as error:
+            raise ToolServerError(f"the tool server did not answer within {self._timeout:g} s") from error
+        except (RuntimeError, ValueError) as error:
+            raise ToolServerError(f"the tool server's answer cannot be used: {error}") from error
+        raw = self._wire.raw.get("server/discover" if agreed == "discover" else "initialize", {})
+        server = self._session.server_info
+        meta = dict(raw.get("_meta") or {}) | dict(self._wire.raw.get("tools/list", {}).get("_meta") or {})
+        return ServerInfo(
+            protocol_version=self._session.protocol_version or "",
+            name=server.name if server else "",
+            version=server.version if server else "",
+            capabilities=dict(raw.get("capabilities") or {}),
+            instructions=raw.get("instructions"),
+            definitions=definitions,
+            agreed_by=agreed,
+            meta=meta,
+        )
+
+    async def _agree(self, revision: str) -> str:
+        if revision != LATEST_HANDSHAKE_VERSION:
+            try:
+                await self._discover()
+                return "discover"
+            except MCPError as error:
+                if revision != "auto" or error.code in _FATAL:
+                    raise
+        await self._session.initialize()
+        return "initialize"
+
+    async def _discover(self) -> None:
+        # Not the SDK's own discover(): it waits ten seconds at most, whatever the timeout of the session is, and the
+        # server may rightly take as long as its log's deadline before it answers.
+        envelope = {
+            types.PROTOCOL_VERSION_META_KEY: LATEST_MODERN_VERSION,
+            types.CLIENT_INFO_META_KEY: {"name": "glasslab", "version": __version__},
+            types.CLIENT_CAPABILITIES_META_KEY: {},
+        }
+        request = types.DiscoverRequest(params=types.RequestParams(_meta=envelope))
+        self._session.adopt(await self._session.send_request(request, types.DiscoverResult))
+
+    async def _definitions(self) -> list[dict[str, Any]]:
+        """Return the tools as the server sent them: what the SDK's types do not know must reach the pinning too."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            await self._session.list_tools(params=params)
+            page = self._wire.raw["tools/list"]
+            found += page.get("tools") or []
+            cursor = page.get("nextCursor")
+            if not cursor:
+                return found
+        raise ValueError(f"its list of tools has more than {_MAX_PAGES} pages")
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """Call one tool; raises ToolServerError or LogFailedAtServer. `duration_ms` is left to the caller."""
+        try:
+            result = await self._session.call_tool(name, arguments, read_timeout_seconds=self._timeout)
+        except MCPError as error:
+            if error.code == ANSWER_UNUSABLE:
+                return ToolResult(f"Error executing tool {name}: {error.message}", True)
+            if error.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND):
+                return ToolResult(f"Error executing tool {name}: {error.message}", True)
+            raise translate(error, f"tool {name}") from error
+        except (RuntimeError, ValueError) as error:
+            return ToolResult(f"Error executing tool {name}: the server's result cannot be used: {error}", True)
+        text = "\n".join(_as_text(block) for block in result.content)
+        return ToolResult(cap(text, self._max_result_bytes), bool(result.is_error), meta=dict(result.meta or {}))
+
+
+def _as_text(block: types.ContentBlock) -> str:
+    """Return a text block's text; of any other block, what it is: the model gets text only."""
+    match block:
+        case types.TextContent():
+            return block.text.encode("utf-8", "replace").decode("utf-8")
+        case types.ImageContent() | types.AudioContent():
+            return f"[{block.type}, {block.mime_type}, {len(block.data)} characters of base64, not shown]"
+        case types.ResourceLink():
+            return f"[resource link {block.uri}, not followed]"
+        case _:
+            return f"[embedded resource {block.resource.uri}, not shown]"
+
+
+def cap(text: str, limit: int) -> str:
+    """Return `text` within `limit` bytes of UTF-8, with a note of what was cut; never a torn character."""
+    data = text.encode("utf-8")
+    if len(data) <= limit:
+        return text
+    kept = data[:limit].decode("utf-8", "ignore")
+    return f"{kept}\n[cut: {len(kept.encode('utf-8'))} of {len(data)} bytes shown]"
+
+
+@asynccontextmanager
+async def open_session(
+    connection: socket.socket, *, timeout: float, max_result_bytes: int, stamp: Callable[[], dict[str, Any]]
+) -> AsyncIterator[HostSession]:
+    """Run a session on a connected unix socket, which it closes; `stamp` gives the `_meta` of each request."""
+    # JSON may take six bytes for one character; beyond that the answer would be cut down to nothing useful anyway.
+    stream = await UNIXSocketStream.from_socket(connection)
+    wire = Wire(stream, max_line_bytes=max(6 * max_result_bytes, 1_000_000), stamp=stamp)
+    info = types.Implementation(name="glasslab", version=__version__)
+    async with (
+        stream,
+        ClientSession(wire.reader, wire.writer, read_timeout_seconds=timeout, client_info=info) as session,
+    ):
+        yield HostSession(session, wire, timeout, max_result_bytes)

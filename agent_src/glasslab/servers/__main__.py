@@ -1,0 +1,104 @@
+"""`glasslab-mcp files`: the files server, for one session over stdio or for many over a unix socket."""
+
+import argparse
+import os
+import pwd
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from glasslab.keys import KeyFileError
+from glasslab.recorder import Recorder
+from glasslab.servers.sandbox import Sandbox, SandboxError
+from glasslab.settings import ServerSettings, SettingsError
+
+DEFAULT_SPARES = 2
+DEFAULT_CHILDREN = 32
+DEFAULT_IDLE = 3600
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the server; return the exit status: 0 when its work ended, 2 when the configuration cannot be used."""
+    options = _parser().parse_args(arguments)
+    try:
+        settings = ServerSettings.load()
+        Sandbox(settings.lab_documents).close()
+        recorder = Recorder(settings.hec(), "mcp", settings.key(), trace=settings.trace)
+    except (SettingsError, KeyFileError, SandboxError) as error:
+        print(f"glasslab-mcp: {error}", file=sys.stderr)
+        return 2
+    from glasslab.servers import process
+
+    process.protect()
+    if options.stdio:
+        process.serve_stdio(settings.lab_documents, recorder.open, idle=options.idle)
+    from glasslab.servers.parent import Parent, SocketError, listening_socket
+
+    try:
+        listener = listening_socket(options.socket)
+        allowed = {0, os.geteuid(), *map(_uid, options.allow_uid)}
+        parent = Parent(
+            listener,
+            settings.lab_documents,
+            recorder,
+            allowed=allowed,
+            spares=options.spares,
+            children=options.children,
+            idle=options.idle,
+        )
+    except (SocketError, ValueError) as error:
+        print(f"glasslab-mcp: {error}", file=sys.stderr)
+        return 2
+    try:
+        return parent.run()
+    finally:
+        if options.socket:
+            options.socket.unlink(missing_ok=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="glasslab-mcp", description="MCP server of the lab's documents. Its settings come from the environment."
+    )
+    parser.add_argument("server", choices=["files"], help="which server to run")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--stdio", action="store_true", help="serve one session on stdin and stdout")
+    where.add_argument("--socket", type=Path, metavar="PATH", help="serve on this unix socket (default: systemd's)")
+    parser.add_argument(
+        "--allow-uid",
+        action="append",
+        default=[],
+        metavar="USER",
+        help="user, by name or number, that may connect beside root and the server's own (repeatable)",
+    )
+    parser.add_argument("--spares", type=_from(1, 64), default=DEFAULT_SPARES, help="children forked ahead")
+    parser.add_argument(
+        "--children", type=_from(1, 1024), default=DEFAULT_CHILDREN, help="most children at once; more callers wait"
+    )
+    parser.add_argument(
+        "--idle", type=_from(1, 86400), default=DEFAULT_IDLE, help="seconds without a request that end a session"
+    )
+    return parser
+
+
+class _from:
+    def __init__(self, lowest: int, highest: int) -> None:
+        self._range = range(lowest, highest + 1)
+        self.__name__ = f"whole number from {lowest} to {highest}"
+
+    def __call__(self, text: str) -> int:
+        number = int(text)
+        if number not in self._range:
+            raise ValueError(text)
+        return number
+
+
+def _uid(user: str) -> int:
+    try:
+        return int(user) if user.isdecimal() else pwd.getpwnam(user).pw_uid
+    except KeyError:
+        raise ValueError(f"--allow-uid {user!r}: there is no such user on this machine") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""MCP host: start or reach a tool server, learn its tools, call them, end it. Plain calls outside, the SDK inside.
+
+Nothing here decides anything: what may be called, and whether the definitions are the pinned ones, is the agent's.
+The module is cheap to import; the SDK is loaded by `connect`, so that a server's process already starts meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+
+from glasslab.tooltypes import MAX_RESULT_BYTES, ServerInfo, ToolResult, ToolServerError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from anyio.from_thread import BlockingPortal
+
+    from glasslab.mcp_session import HostSession
+
+REQUEST_TIMEOUT: Final = 30.0  # seconds; more than the server's own deadline towards its log
+_CLOSE_GRACE: Final = 1.0  # seconds for a server to leave after its connection ended, and again after SIGTERM
+_INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TZ", "USER")
+_STDERR_TAIL: Final = 2_000
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """A tool server to start as a child. `env` is all it gets beside a few harmless variables; no model key in it."""
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def files_server(env: Mapping[str, str]) -> ServerCommand:
+    """Return the command of the lab's own files server, run by this very Python."""
+    return ServerCommand(sys.executable, ("-I", "-m", "glasslab.servers", "files", "--stdio"), env)
+
+
+class Toolbox:
+    """One connection to one tool server, for one session. `start` is optional before `connect`; always `close`."""
+
+    def __init__(
+        self,
+        server: ServerCommand | str,
+        *,
+        revision: str = "auto",
+        timeout: float = REQUEST_TIMEOUT,
+        max_result_bytes: int = MAX_RESULT_BYTES,
+    ) -> None:
+        """`server` is a command, or `unix:PATH`; `revision` auto or an MCP revision; `timeout` seconds a request."""
+        if isinstance(server, str) and not server.startswith("unix:/"):
+            raise ToolServerError(f"MCP_SERVER {server!r} is not understood: use stdio or unix:/PATH/OF/SOCKET")
+        self._server = server
+        self._revision = revision
+        self._timeout = timeout
+        self._max_result_bytes = max_result_bytes
+        self._meta: dict[str, Any] = {}
+        self._stack = ExitStack()
+        self._socket: socket.socket | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
+        self._portal: BlockingPortal | None = None
+        self._session: HostSession | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child, when this toolbox started one."""
+        return self._child.pid if self._child else None
+
+    def start(self) -> None:
+        """Start the child or reach the socket, and return at once. Raises ToolServerError."""
+        if self._socket is not None or self._session is not None:
+            return
+        if isinstance(self._server, str):
+            self._reach(self._server.removeprefix("unix:"))
+        else:
+            self._spawn(self._server)
+
+    def _reach(self, path: str) -> None:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.settimeout(self._timeout)
+        try:
+            client.connect(path)
+        except OSError as error:
+            client.close()
+            raise ToolServerError(f"tool server socket {path} cannot be reached: {error.strerror or error}") from error
+        self._socket = client
+
+    def _spawn(self, server: ServerCommand) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(server.env)
+        self._stderr = os.fdopen(os.memfd_create("tool-server-stderr", os.MFD_CLOEXEC), "w+b")
+        try:
+            self._child = subprocess.Popen(  # noqa: S603 - the command is configuration, never the model's
+                [server.command, *server.args],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._stderr,
+                env=environment,
+                start_new_session=True,  # Ctrl-C goes to the agent, which records the end before it ends the server
+            )
+        except (OSError, ValueError) as error:
+            ours.close()
+            self._stderr.close()
+            raise ToolServerError(f"tool server {server.command} cannot be started: {error}") from error
+        finally:
+            theirs.close()
+        self._socket = ours
+
+    def connect(self, meta: Mapping[str, Any]) -> ServerInfo:
+        """Agree on the protocol and list the tools. `meta` travels with every request of it, the first included.
+
+        Raises ToolServerError, or LogFailedAtServer when the server could not record its start.
+        """
+        self.start()
+        self._meta = dict(meta)
+        from anyio.from_thread import start_blocking_portal
+
+        from glasslab.mcp_session import REVISIONS
+
+        if self._revision not in REVISIONS:
+            raise ToolServerError(f"MCP_REVISION {self._revision!r} is not one of {', '.join(REVISIONS)}")
+        self._portal = self._stack.enter_context(start_blocking_portal())
+        try:
+            self._session = self._stack.enter_context(self._portal.wrap_async_context_manager(self._open()))
+            return self._portal.call(self._session.connect, self._revision)
+        except ToolServerError as error:
+            raise self._with_last_words(error) from error
+
+    def _open(self) -> AbstractAsyncContextManager[HostSession]:
+        from glasslab.mcp_session import open_session
+
+        if self._socket is None:
+            raise ToolServerError("the tool server is not started")
+        connection, self._socket = self._socket, None  # the session closes it from here on
+        return open_session(
+            connection, timeout=self._timeout, max_result_bytes=self._max_result_bytes, stamp=lambda: self._meta
+        )
+
+    def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:
+        """Call a tool. A refusal by the server is a result with `is_error`.
+
+        Raises ToolServerError, or LogFailedAtServer when the server's log failed.
+        """
+        if self._portal is None or self._session is None:
+            raise ToolServerError("the tool server is not connected")
+        try:
+            json.dumps([name, arguments], ensure_ascii=False, allow_nan=False).encode("utf-8")
+        except (ValueError, TypeError, RecursionError) as error:
+            # The SDK would end the whole connection over a value that JSON in UTF-8 cannot carry.
+            return ToolResult(
+                f"Error executing tool: its arguments cannot be sent as JSON ({type(error).__name__})", True
+            )
+        self._meta = dict(meta)
+        began = time.monotonic()
+        try:
+            result: ToolResult = self._portal.call(self._session.call, name, dict(arguments))
+        except ToolServerError as error:
+            raise self._with_last_words(error) from error
+        return replace(result, duration_ms=round((time.monotonic() - began) * 1000, 3))
+
+    def close(self) -> None:
+        """End the connection and the child: by itself within a second, else by SIGTERM, else by SIGKILL. Idempotent."""
+        self._session = None
+        self._portal = None
+        with suppress(Exception):  # a connection that broke is closed all the same
+            self._stack.close()
+        self._stack = ExitStack()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._child is not None:
+            _end(self._child)
+            self._child = None
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
+
+    def _with_last_words(self, error: ToolServerError) -> ToolServerError:
+        """Add the last line a dead child wrote: it names the cause, which "connection closed" does not."""
+        if self._child is None or self._stderr is None:
+            return error
+        with suppress(subprocess.TimeoutExpired):
+            self._child.wait(0.5)
+        if self._child.poll() is None:
+            return error
+        self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - _STDERR_TAIL))
+        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+        return ToolServerError(
+            f"tool server ended with exit status {self._child.returncode}: {lines[-1] if lines else error}"
+        )
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            child.wait(_CLOSE_GRACE)
+            return
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, number)  # its own process group: whatever it started goes with it
+    child.wait()

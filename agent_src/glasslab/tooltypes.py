@@ -1,0 +1,48 @@
+"""What the toolbox gives back: results, what a server said of itself, and the two ways in which it fails."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MAX_RESULT_BYTES: Final = 100_000  # 20,000 characters of four bytes each pass uncut
+
+
+class ToolServerError(Exception):
+    """The tool server cannot be started or reached, ended, or does not answer. One line, fit for the user."""
+
+    status = "tool_server_unreachable"
+
+
+class LogFailedAtServer(Exception):
+    """The tool server's own log did not acknowledge: what it was about to do has not happened."""
+
+    def __init__(self, status: str, url: str, cause: str, remedy: str = "") -> None:
+        """`status` is log_unreachable or log_rejected."""
+        super().__init__(f"the tool server's log failed: {cause}")
+        self.status = status if status in ("log_unreachable", "log_rejected") else "log_unreachable"
+        self.url = url
+        self.cause = cause
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server said of itself. `definitions` are its tools as sent; `agreed_by` is initialize or discover."""
+
+    protocol_version: str
+    name: str
+    version: str
+    capabilities: dict[str, Any]
+    instructions: str | None
+    definitions: list[dict[str, Any]]
+    agreed_by: str
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What a call gave, as text, capped. `meta` is the result's `_meta`, with the server's clock."""
+
+    text: str
+    is_error: bool
+    duration_ms: float = 0.0
+    meta: dict[str, Any] = field(default_factory=dict)
