@@ -1,0 +1,174 @@
+"""The embedded lab: machines in namespaces of their own on this Linux machine. Needs root and nothing but the standard
+library.
+
+Exit codes: 0 done, 2 something the user can act on (one line on standard error), else that of the executed command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import build
+import control
+import destroy
+import image
+import machine
+import netns
+import preflight
+import state
+import topology
+from errors import LabError
+
+CHECKOUT = Path(__file__).resolve().parents[4]
+
+
+def command_line(arguments: list[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="lab.py", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--lab-id", default="glasslab", help="the lab's name (default: %(default)s)")
+    common.add_argument("--check", action="store_true", help="change nothing, say what would be done")
+    owned = argparse.ArgumentParser(add_help=False)
+    owned.add_argument("--checkout", type=Path, default=CHECKOUT, help="whose lab it is (default: this program's)")
+    owned.add_argument("--force", action="store_true", help="also a living lab of another checkout")
+
+    verbs.add_parser("preflight", parents=[common, owned], help="is everything there that a lab needs?")
+    up = verbs.add_parser("up", parents=[common, owned], help="bring up surroundings and machines")
+    up.add_argument("--machines", default=",".join(topology.MACHINES), help="which to boot (default: %(default)s)")
+    up.add_argument("--spec", help='JSON file: {"model": {"command": [...]} or {"relay": {...}}}')
+    verbs.add_parser("down", parents=[common, owned], help="halt the machines, keep disks and keys")
+    gone = verbs.add_parser("destroy", parents=[common, owned], help="remove all of the lab")
+    gone.add_argument("--cache", action="store_true", help="also the base image")
+    status = verbs.add_parser("status", parents=[common], help="what runs")
+    status.add_argument("--json", action="store_true", help="as one JSON object")
+    inside = verbs.add_parser("exec", parents=[common], help="run a command inside a machine")
+    inside.add_argument("name", choices=list(topology.MACHINES))
+    inside.add_argument("command", nargs=argparse.REMAINDER)
+    within = verbs.add_parser("ns-exec", parents=[common], help="run a command in a namespace of the lab")
+    within.add_argument("name", choices=topology.NAMESPACES)
+    within.add_argument("command", nargs=argparse.REMAINDER)
+    return parser.parse_args(arguments)
+
+
+def _print(result: dict[str, Any]) -> int:
+    print(json.dumps(result))
+    return 0
+
+
+def do_preflight(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Check this machine and who owns the lab."""
+    preflight.check(lab)
+    state.refuse_foreign(lab, options.checkout, options.force)
+    return _print({"changed": False, "lab_id": lab.lab_id, "presence": state.presence(lab)})
+
+
+def do_up(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Bring machines up."""
+    wanted = topology.machines(options.machines)
+    preflight.check(lab)
+    state.refuse_foreign(lab, options.checkout, options.force)
+    model = build.read_spec(options.spec, lab)
+    if options.check:
+        steps = build.plan(lab, wanted, model)
+        return _print({"changed": bool(steps), "lab_id": lab.lab_id, "would": steps})
+    with state.locked(lab):
+        state.refuse_foreign(lab, options.checkout, options.force)
+        return _print(build.up(lab, options.checkout, wanted, model))
+
+
+def do_down(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Halt machines and clear the runtime, keep the disks."""
+    preflight.root()
+    state.refuse_foreign(lab, options.checkout, options.force)
+    standing = lab.runtime.exists()
+    if standing and not options.check:
+        with state.locked(lab):
+            destroy.power_off(lab)
+            destroy.take_down(lab)
+            destroy.release_lock(lab)
+    return _print({"changed": standing, "lab_id": lab.lab_id})
+
+
+def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Remove the lab, whatever is left of it."""
+    preflight.root()
+    state.refuse_foreign(lab, options.checkout, options.force)
+    present = state.presence(lab) != "absent"
+    cached = options.cache and image.CACHE.exists()
+    if options.check:
+        return _print({"changed": present or cached, "lab_id": lab.lab_id})
+    if present:
+        with state.locked(lab):
+            state.refuse_foreign(lab, options.checkout, options.force)
+            destroy.take_down(lab)
+            destroy.remove_state(lab)
+            destroy.release_lock(lab)
+    return _print({"changed": bool(present or (cached and destroy.remove_cache())), "lab_id": lab.lab_id})
+
+
+def do_status(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Say what runs."""
+    record = state.load(lab)
+    result = {"lab_id": lab.lab_id, "presence": state.presence(lab), "checkout": record.get("checkout")}
+    if result["presence"] == "alive":
+        result |= {key: value for key, value in control.ask(lab, verb="status").items() if key != "changed"}
+    if options.json:
+        return _print(result)
+    print(f"lab {lab.lab_id}: {result['presence']}" + (f", of {result['checkout']}" if result["checkout"] else ""))
+    for kind in ("machines", "standins"):
+        for name, one in result.get(kind, {}).items():
+            print(f"  {kind.rstrip('s')} {name}: " + ", ".join(f"{key} {value}" for key, value in one.items()))
+    return 0
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    words = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not words:
+        raise LabError(f"{options.verb} {options.name}: no command given: write it after --")
+    return list(words)
+
+
+def do_exec(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Run a command inside a machine."""
+    preflight.root()
+    return machine.execute(lab, options.name, _command(options))
+
+
+def do_ns_exec(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Run a command of this machine in one of the lab's namespaces."""
+    preflight.root()
+    where = netns.path(lab, options.name)
+    if not where.exists():
+        raise LabError(f"network namespace {where.name} does not exist: build the lab first (make demo)")
+    return subprocess.run(["nsenter", f"--net={where}", *_command(options)], check=False).returncode
+
+
+VERBS = {
+    "preflight": do_preflight,
+    "up": do_up,
+    "down": do_down,
+    "destroy": do_destroy,
+    "status": do_status,
+    "exec": do_exec,
+    "ns-exec": do_ns_exec,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Carry out one verb."""
+    options = command_line(arguments)
+    try:
+        return VERBS[options.verb](topology.lab(options.lab_id), options)
+    except LabError as error:
+        print(f"glasslab: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""What a machine must have before a lab is built on it; each lack is one line that says how to end it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import cgroups
+import image
+import netns
+import state
+import topology
+from errors import LabError
+from topology import Lab
+
+# tool -> Debian package
+TOOLS = {
+    "mmdebstrap": "mmdebstrap",
+    "systemd-nspawn": "systemd-container",
+    "dnsmasq": "dnsmasq-base",
+    "ip": "iproute2",
+    "nft": "nftables",
+    "nsenter": "util-linux",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+}
+MEGABYTE = 1 << 20
+DISK_FIRST = 1500 * MEGABYTE  # image, package cache while it is built, disks
+DISK_AGAIN = 500 * MEGABYTE
+MEMORY = 1024 * MEGABYTE
+
+
+def check(lab: Lab) -> None:
+    """Raise LabError with the first thing that is missing or in the way. Changes nothing that lasts."""
+    root()
+    tools()
+    keyring()
+    cgroups.roots()
+    disk()
+    if not state.alive(lab):
+        memory()
+        kernel()
+    foreign_names(lab)
+
+
+def root() -> None:
+    """Only root can make namespaces and boot machines."""
+    if os.geteuid() != 0:
+        raise LabError(f"not root (uid {os.geteuid()}): run this as root or with sudo")
+
+
+def tools() -> None:
+    """Every program this backend starts is there."""
+    path = "/usr/local/sbin:/usr/sbin:/sbin:" + os.environ.get("PATH", "/usr/bin:/bin")
+    missing = {package for tool, package in TOOLS.items() if not shutil.which(tool, path=path)}
+    if missing:
+        packages = " ".join(sorted(missing))
+        raise LabError(f"missing tools, in the Debian packages {packages}: install them with: apt-get install {packages}")
+
+
+def keyring() -> None:
+    """Without Debian's keys (on Ubuntu, say) the image cannot be verified."""
+    if not image.ready() and not any(Path("/usr/share/keyrings").glob("debian-archive-*")):
+        raise LabError("Debian's archive keys are missing: install them with: apt-get install debian-archive-keyring")
+
+
+def disk() -> None:
+    """Room for the image and the disks."""
+    needed = DISK_AGAIN if image.ready() else DISK_FIRST
+    free = image.free_bytes()
+    if free < needed:
+        raise LabError(f"{free // MEGABYTE} MB free under /var, {needed // MEGABYTE} MB needed: make room there")
+
+
+def memory() -> None:
+    """Room for three machines and what runs in them."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            available = int(line.split()[1]) * 1024
+            if available < MEMORY:
+                raise LabError(
+                    f"{available // MEGABYTE} MB of memory available, {MEMORY // MEGABYTE} MB needed: end other programs"
+                )
+
+
+def kernel() -> None:
+    """Overlay mounts, veth, bridge and nf_tables: tried out in a mount and network namespace that ends at once."""
+    probes = {
+        "veth interfaces": "ip link add probe0 type veth peer name probe1",
+        "bridges": "ip link add probe2 type bridge",
+        "nf_tables": "nft add table inet probe",
+        "overlay file systems": 'mount -t overlay o -o "lowerdir=$1/l,upperdir=$1/u,workdir=$1/w" "$1/m"',
+    }
+    with tempfile.TemporaryDirectory(dir=_existing(Path("/var/lib/glasslab"))) as folder:
+        for part in "luwm":
+            (Path(folder) / part).mkdir()
+        for what, script in probes.items():
+            argv = ["unshare", "--net", "--mount", "sh", "-c", script, "probe", folder]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            if done.returncode != 0:
+                why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+                raise LabError(f"this kernel or container gives no {what} ({why}): use a machine or VM of its own")
+
+
+def _existing(place: Path) -> Path:
+    while not place.exists():
+        place = place.parent
+    return place
+
+
+def foreign_names(lab: Lab) -> None:
+    """Names that the lab needs and that something else has: recognised by there being no state of ours."""
+    if lab.state.exists() or lab.runtime.exists():
+        return
+    for name in topology.NAMESPACES:
+        if netns.path(lab, name).exists():
+            raise LabError(
+                f"network namespace {lab.namespace(name)} exists and is no lab's: remove it with "
+                f"`ip netns delete {lab.namespace(name)}`, or choose another lab_id than {lab.lab_id!r}"
+            )
+    for tree in cgroups.roots():
+        where = cgroups.directory(lab, tree)
+        if where.exists() and cgroups.processes(where):
+            raise LabError(f"control group {where} is in use and is no lab's: end its processes or choose another lab_id")

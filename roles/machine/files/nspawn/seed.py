@@ -1,0 +1,118 @@
+"""What a machine's disk holds before its first boot: name, network, keys, and on the hypervisor what Proxmox VE has."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+
+import keys
+from topology import RESOLVER, Lab, Machine
+
+HERE = Path(__file__).resolve().parent
+
+GUEST_INTERFACES = """\
+auto lo
+iface lo inet loopback
+
+auto eth0
+iface eth0 inet static
+\taddress {address}/24
+\tgateway 10.10.10.1
+"""
+
+# Like the file that the Proxmox VE installer writes. vmbr1 is roles/network's.
+HYPERVISOR_INTERFACES = """\
+auto lo
+iface lo inet loopback
+
+iface eno1 inet manual
+
+auto vmbr0
+iface vmbr0 inet static
+\taddress 192.168.50.2/24
+\tgateway 192.168.50.1
+\tbridge-ports eno1
+\tbridge-stp off
+\tbridge-fd 0
+
+auto vmbr2
+iface vmbr2 inet static
+\taddress 10.20.20.1/24
+\tbridge-ports none
+\tbridge-ports-condone-regex ^tap
+\tbridge-stp off
+\tbridge-fd 0
+
+source /etc/network/interfaces.d/*
+"""
+
+# What the package pve-cluster installs as /etc/sysctl.d/pve.conf
+HYPERVISOR_SYSCTLS = """\
+net.bridge.bridge-nf-call-ip6tables = 0
+net.bridge.bridge-nf-call-iptables = 0
+net.bridge.bridge-nf-call-arptables = 0
+net.bridge.bridge-nf-filter-vlan-tagged = 0
+net.ipv4.igmp_link_local_mcast_reports = 0
+"""
+
+SSHD = """\
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+"""
+
+WEB_INTERFACE = """\
+[Unit]
+Description=Stand-in for the hypervisor's web interface on port 8006
+After=network.target
+
+[Service]
+ExecStart=/usr/bin/python3 -S /usr/local/lib/glasslab/listeners.py pve 0.0.0.0:8006 [::]:8006
+DynamicUser=yes
+Restart=on-failure
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def write(lab: Lab, machine: Machine, root: Path) -> None:
+    """Fill a fresh disk. Raises LabError when a host key cannot be made."""
+    etc = root / "etc"
+    _file(etc / "hostname", f"{machine.name}\n")
+    own = "" if machine.name in ("agent", "logs") else f"{machine.address} {machine.name}.glasslab.test {machine.name}\n"
+    _file(etc / "hosts", f"127.0.0.1 localhost\n{own}10.10.10.10 agent\n10.10.10.20 logs\n::1 localhost ip6-localhost\n")
+    # a symlink to a resolver that does not run here would be followed
+    (etc / "resolv.conf").unlink(missing_ok=True)
+    _file(etc / "resolv.conf", f"nameserver {RESOLVER}\noptions timeout:2 attempts:2\n")
+    _file(etc / "machine-id", f"{uuid.uuid4().hex}\n", 0o444)
+    _file(etc / "ssh/sshd_config.d/glasslab.conf", SSHD)
+    private, public = keys.host_key(lab, machine.name)
+    _file(etc / "ssh/ssh_host_ed25519_key", private, 0o600)
+    _file(etc / "ssh/ssh_host_ed25519_key.pub", public)
+    (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+    _file(root / "root/.ssh/authorized_keys", keys.public_key(lab), 0o600)
+    if machine.name == "pve":
+        _hypervisor(root)
+    else:
+        _file(etc / "network/interfaces", GUEST_INTERFACES.format(address=machine.address))
+
+
+def _hypervisor(root: Path) -> None:
+    etc = root / "etc"
+    _file(etc / "network/interfaces", HYPERVISOR_INTERFACES)
+    _file(etc / "sysctl.d/pve.conf", HYPERVISOR_SYSCTLS)
+    program = root / "usr/local/lib/glasslab/listeners.py"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(HERE / "listeners.py", program)
+    _file(etc / "systemd/system/pve-web-stand-in.service", WEB_INTERFACE)
+    wants = etc / "systemd/system/multi-user.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "pve-web-stand-in.service").symlink_to("../pve-web-stand-in.service")
+
+
+def _file(where: Path, content: str, mode: int = 0o644) -> None:
+    where.parent.mkdir(parents=True, exist_ok=True)
+    where.write_text(content)
+    where.chmod(mode)
