@@ -1,0 +1,153 @@
+"""The appliance on the standing lab: units, two users, two sandboxes, and what each of them cannot do."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from labtools import STATE, ask, on, playbook
+
+UNITS = {
+    "agent": ["glasslab-agent.service", "glasslab-files.service", "glasslab-files.socket"],
+    "logs": ["glasslab-collector.service"],
+}
+SERVICES = [(machine, unit) for machine, units in UNITS.items() for unit in units if unit.endswith(".service")]
+SECRETS = ["hec_token_agent", "hec_token_mcp", "search_token", "scripted_api_key"]
+SANDBOX = {
+    "NoNewPrivileges": "yes",
+    "ProtectSystem": "strict",
+    "ProtectHome": "yes",
+    "PrivateTmp": "yes",
+    "PrivateDevices": "yes",
+    "PrivateUsers": "yes",
+    "ProtectProc": "invisible",
+    "MemoryDenyWriteExecute": "yes",
+    "RestrictNamespaces": "yes",
+    "RestrictSUIDSGID": "yes",
+    "LockPersonality": "yes",
+}
+
+
+def properties(machine: str, unit: str, *names: str) -> dict[str, str]:
+    shown = on(machine, f"systemctl show {unit} -p {','.join(names)}").stdout
+    return dict(line.split("=", 1) for line in shown.splitlines())
+
+
+@pytest.mark.parametrize(("machine", "unit"), [(m, u) for m, units in UNITS.items() for u in units])
+def test_unit_is_up_and_comes_at_boot(machine: str, unit: str) -> None:
+    assert properties(machine, unit, "ActiveState", "UnitFileState") == {
+        "ActiveState": "active",
+        "UnitFileState": "enabled",
+    }
+
+
+@pytest.mark.parametrize(("machine", "unit"), SERVICES)
+def test_sandbox_is_configured(machine: str, unit: str) -> None:
+    assert properties(machine, unit, *SANDBOX) == SANDBOX
+    assert properties(machine, unit, "CapabilityBoundingSet") == {"CapabilityBoundingSet": ""}
+
+
+def test_no_service_runs_as_root_and_the_two_writers_are_two_users() -> None:
+    users = {unit: properties(machine, unit, "User")["User"] for machine, unit in SERVICES}
+    assert users == {
+        "glasslab-agent.service": "glasslab-agent",
+        "glasslab-files.service": "glasslab-files",
+        "glasslab-collector.service": "splunk",
+    }
+
+
+def attempt(user: str, code: str, machine: str = "agent") -> str:
+    """Run Python as a user in the sandbox that the drop-in gives every glasslab-*.service; return its last line."""
+    unit = "glasslab-attempt.service"
+    done = on(
+        machine,
+        f"systemd-run --quiet --wait --pipe --collect --unit={unit} -p User={user} /usr/bin/python3 -",
+        stdin=f"try:\n print('did', {code})\nexcept Exception as e:\n print(type(e).__name__)\n",
+        check=False,
+    )
+    return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else f"exit {done.returncode}: {done.stderr}"
+
+
+FORBIDDEN = {
+    "the agent reads the server's token": ("glasslab-agent", "open('/etc/glasslab/mcp/hec_token').read()"),
+    "the agent reads the server's key": ("glasslab-agent", "open('/etc/glasslab/mcp/signing_key').read()"),
+    "the agent reads its own key past systemd": ("glasslab-agent", "open('/etc/glasslab/agent/signing_key').read()"),
+    "the agent reads a document": ("glasslab-agent", "open('/srv/glasslab/documents/access-policy.md').read()"),
+    "the server reads the model's key": ("glasslab-files", "open('/etc/glasslab/agent/model_api_key').read()"),
+    "the server writes a document": ("glasslab-files", "open('/srv/glasslab/documents/access-policy.md', 'w')"),
+    "the server uses the agent's socket": (
+        "glasslab-files",
+        "__import__('socket').socket(1).connect('/run/glasslab-agent/agent.sock')",
+    ),
+    "somebody else uses the server's socket": (
+        "nobody",
+        "__import__('socket').socket(1).connect('/run/glasslab-files/mcp.sock')",
+    ),
+    "the agent writes to /etc": ("glasslab-agent", "open('/etc/glasslab/x', 'w')"),
+    "the agent writes to its own code": ("glasslab-agent", "open('/opt/glasslab/x', 'w')"),
+    "the server mounts": ("glasslab-files", "__import__('os').unshare(0x20000)"),
+    "the agent traces": ("glasslab-agent", "open('/proc/1/environ').read()"),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_forbidden(what: str) -> None:
+    user, code = FORBIDDEN[what]
+    assert attempt(user, code) in ("PermissionError", "FileNotFoundError", "OSError", "ConnectionRefusedError")
+
+
+def test_the_attempts_can_succeed() -> None:
+    """The way of trying works: what a user may do is done."""
+    assert (
+        attempt("glasslab-files", "open('/srv/glasslab/documents/access-policy.md').read()[:0] + 'read'") == "did read"
+    )
+    assert attempt("glasslab-agent", "__import__('os').getuid() > 0") == "did True"
+    connected = attempt("glasslab-agent", "__import__('socket').socket(1).connect('/run/glasslab-files/mcp.sock')")
+    assert connected == "did None"
+
+
+@pytest.mark.parametrize("machine", ["agent", "logs"])
+def test_no_secret_in_a_process_list_an_environment_or_a_journal(machine: str) -> None:
+    values = [(STATE / "secrets" / name).read_text(encoding="utf-8").split()[0] for name in SECRETS]
+    guid = re.compile(r"^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$")
+    values += [guid.sub(r"\1-\2-\3-\4-\5", value) for value in values]
+    seen = on(machine, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'", check=False).stdout
+    seen += on(machine, "journalctl -o cat --no-pager -b").stdout
+    assert "glasslab" in seen
+    assert [value for value in values if value in seen] == []
+
+
+def test_the_environment_that_a_tool_inherits_holds_no_secret_file_of_the_other() -> None:
+    environ = on(
+        "agent", "tr '\\0' '\\n' < /proc/$(systemctl show -p MainPID --value glasslab-files.service)/environ"
+    ).stdout
+    assert "HEC_TOKEN_MCP_FILE=" in environ
+    assert "MODEL" not in environ
+
+
+@pytest.mark.parametrize(("machine", "unit"), SERVICES)
+def test_exposure_stays_low(machine: str, unit: str) -> None:
+    text = on(machine, f"systemd-analyze security --json=short {unit} || true").stdout
+    exposed = sum(float(item["exposure"] or 0) for item in json.loads(text) if item["set"] is False)
+    assert exposed <= 2.0, text
+
+
+@pytest.mark.parametrize("unit", ["glasslab-agent.service", "glasslab-files.service"])
+def test_a_killed_service_comes_back_and_answers(unit: str) -> None:
+    before = properties("agent", unit, "MainPID")["MainPID"]
+    on("agent", f"kill -9 {before}")
+    on(
+        "agent",
+        f"for i in $(seq 100); do p=$(systemctl show -p MainPID --value {unit}); "
+        f'[ "$p" != 0 ] && [ "$p" != {before} ] && systemctl is-active -q {unit} && exit 0; sleep 0.1; done; exit 1',
+    )
+    done, result = ask("What was the root cause of the September incident?")
+    assert done.returncode == 0, done.stderr
+    assert result["status"] == "answered"
+
+
+def test_check_mode_changes_nothing_and_finds_nothing() -> None:
+    done = playbook("site.yml", "--check")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert set(re.findall(r"changed=(\d+)", done.stdout)) == {"0"}
