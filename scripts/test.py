@@ -1,0 +1,105 @@
+"""make test: everything that proves the lab, step by step with durations; `test.py STEP ...` runs some of it.
+
+Each step's output goes to a file under /var/log/glasslab-test (or a temporary directory when that cannot be made); of a
+failed step the end is shown. The last line counts the steps: `N passed, N failed`; the exit code is 1 when one failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+from lab import BIN, ROOT
+
+TEST_LAB = "gltest"
+LAB_PY = "roles/machine/files/nspawn/lab.py"
+RUFF = [str(BIN / "ruff"), "--config", "agent_src/pyproject.toml"]
+PYTHON = ["agent_src", "scripts", "plugins", "roles", "tests", "bench"]
+PYTEST = [str(BIN / "pytest"), "--color=no", "-p", "no:cacheprovider"]
+HEARTBEAT_SECONDS = 60.0
+
+Step = tuple[str, list[str]]
+
+
+def steps() -> list[Step]:
+    """Every step in the order that finds most soonest; the steps from `demo` to `untouched` share one lab."""
+    python = [name for name in PYTHON if (ROOT / name).is_dir()]
+    fingerprint = [sys.executable, "tests/nspawn/machine_fingerprint.py"]
+    before = Path(tempfile.gettempdir()) / f"glasslab-fingerprint-{os.getpid()}"
+    return [
+        ("lint: ruff", [*RUFF, "check", *python]),
+        ("lint: ruff format", [*RUFF, "format", "--check", *python]),
+        ("lint: mypy", [str(BIN / "mypy"), "--config-file", "agent_src/pyproject.toml", "agent_src/glasslab"]),
+        ("lint: yamllint", [str(BIN / "yamllint"), "--strict", "."]),
+        ("lint: ansible-lint", [str(BIN / "ansible-lint"), "-q"]),
+        ("lint: roles' tables", [sys.executable, "scripts/role_tables.py", "--check"]),
+        ("unit: glasslab", [*PYTEST, "agent_src/tests"]),
+        (
+            "unit: scripts and nspawn",
+            [*PYTEST, "tests/unit", "tests/nspawn", "--deselect", "tests/nspawn/test_lifecycle.py"],
+        ),
+        ("lab: cleared", [sys.executable, LAB_PY, "destroy", "--lab-id", TEST_LAB, "--force"]),
+        ("lab: fingerprint", [*fingerprint, "--output", str(before)]),
+        ("lab: lifecycle", [*PYTEST, "tests/nspawn/test_lifecycle.py"]),
+        ("lab: demo", [*PYTEST, "tests/lab/test_demo.py"]),
+        ("molecule", [str(BIN / "molecule"), "test", "--all"]),
+        ("lab: removed", [sys.executable, LAB_PY, "destroy", "--lab-id", TEST_LAB, "--force"]),
+        ("lab: machine untouched", [*fingerprint, "--compare", str(before)]),
+    ]
+
+
+def run(name: str, command: list[str], log: Path) -> bool:
+    """Run one step; show its duration, a sign of life each minute, and of a failure the last lines."""
+    environment = os.environ | {
+        "LAB_ID": TEST_LAB,
+        "PATH": f"{BIN}:{os.environ.get('PATH', '')}",
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_FORCE_COLOR": "0",
+        "NO_COLOR": "1",
+    }
+    for name_of_secret in ("MODEL_BASE_URL", "MODEL", "MODEL_API_KEY", "MODEL_API_KEY_FILE", "OPENAI_API_KEY"):
+        environment.pop(name_of_secret, None)
+    began = time.monotonic()
+    with log.open("w", encoding="utf-8") as out:
+        process = subprocess.Popen(  # noqa: S603
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+        )
+        while True:
+            try:
+                code = process.wait(HEARTBEAT_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                print(f"    {name} ({time.monotonic() - began:.0f} s so far; {log})", flush=True)
+    print(f"{'ok  ' if code == 0 else 'FAIL'} {name:<32} {time.monotonic() - began:6.1f} s", flush=True)
+    if code:
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            for line in deque(lines, 60):
+                print(f"     | {line.rstrip()}")
+    return code == 0
+
+
+def main() -> None:
+    """Run the steps whose name begins with one of the arguments, or all of them."""
+    wanted = sys.argv[1:]
+    chosen = [step for step in steps() if not wanted or any(step[0].startswith(word) for word in wanted)]
+    if not chosen:
+        sys.exit(f"test.py: no step begins with {' or '.join(wanted)}; there are: {', '.join(n for n, _ in steps())}")
+    logs = Path(tempfile.mkdtemp(prefix="glasslab-test-"))
+    began = time.monotonic()
+    outcome = []
+    for number, (name, command) in enumerate(chosen):
+        label = "".join(c if c.isalnum() else "-" for c in name)
+        outcome.append(run(name, command, logs / f"{number:02}-{label}.log"))
+    print(f"{time.monotonic() - began:.0f} s in all; the steps' output is in {logs}")
+    print(f"{sum(outcome)} passed, {len(outcome) - sum(outcome)} failed")
+    sys.exit(not all(outcome))
+
+
+if __name__ == "__main__":
+    main()
