@@ -1,8 +1,9 @@
 """Record, then act: one POST a commit, acknowledged (HTTP 200 and code 0) within the deadline, or LoggingError.
 
 Use: `Recorder(hec, component, signing_key, trace=...)` once a process, `.open(session_id)` once a session, then
-`.commit(frame(...), frame(...))` before each action. `commit` blocks; in an event loop call it from a thread, unless
-the process serves one session only. Nothing is ever queued, dropped or sent twice.
+`.commit(frame(...), frame(...))` before each action, or `.note(...)` and `.act(action, frame(...))`, which are built
+on it. A commit blocks; in an event loop call it from a thread, unless the process serves one session only. Nothing is
+ever queued in the background, dropped or sent twice.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from glasslab.frames import KINDS, Chain, Event, Frame, canonical_json
@@ -87,6 +88,7 @@ class SessionRecorder:
         self._host = socket.gethostname()
         self._last_time = 0.0
         self._failure: LoggingError | None = None
+        self._noted: list[Frame] = []
 
     @property
     def session_id(self) -> str:
@@ -124,6 +126,16 @@ class SessionRecorder:
         except LoggingError as error:
             self._failure = error
             raise
+
+    def note(self, *frames: Frame) -> None:
+        """Keep frames for the next commit: what happened, and releases nothing by itself."""
+        self._noted.extend(frames)
+
+    def act[T](self, action: Callable[[], T], *frames: Frame) -> T:
+        """Record what was noted and these frames; once they are acknowledged, and only then, do the action."""
+        noted, self._noted = self._noted, []
+        self.commit(*noted, *frames)
+        return action()
 
     def close(self) -> None:
         """Hand the connection back. Records nothing."""

@@ -51,7 +51,11 @@ class _TextSource(PydanticBaseSettingsSource):
             if info.annotation in (SecretStr, SecretStr | None) and f"{name}_FILE" in given:
                 if name in given:
                     raise SettingsError(f"{name} and {name}_FILE are both set in {self._where}; keep one of them")
-                values[field] = _read_secret(f"{name}_FILE", given[f"{name}_FILE"])
+                text = _read_secret(f"{name}_FILE", given[f"{name}_FILE"])
+                if text:
+                    values[field] = text
+                elif info.is_required():  # an optional secret with an empty file is one that is not used
+                    raise SettingsError(f"{name}_FILE: {given[f'{name}_FILE']} is empty; write the secret into it")
             elif name in given:
                 values[field] = given[name]
         return values
@@ -64,8 +68,6 @@ def _read_secret(name: str, path: str) -> str:
         raise SettingsError(f"{name}: cannot read {path} ({error.strerror}); give a readable file") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{name}: {path} is not text; give a file that holds only the secret") from None
-    if not text:
-        raise SettingsError(f"{name}: {path} is empty; write the secret into it")
     return text
 
 
