@@ -111,8 +111,10 @@ class Server(socketserver.TCPServer):
                     self._deadlines[connection] = self._deadlines.pop(plain)
                 connection.do_handshake()
             self.finish_request(connection, client_address)
-        except (OSError, ValueError):
+        except OSError:
             pass  # the client went away, spoke no TLS or took too long: nothing to answer, nobody to tell
+        except Exception:  # our own fault: this connection ends, the server goes on
+            self.handle_error(connection, client_address)
         finally:
             with self._lock:
                 self._deadlines.pop(connection, None)
