@@ -1,4 +1,4 @@
-"""`make demo` as a newcomer runs it, without a terminal and without stdin; it also builds the lab the scenarios share."""
+"""`make demo` as a newcomer runs it, without terminal and stdin; it also builds the lab the scenarios share."""
 
 from __future__ import annotations
 
