@@ -49,11 +49,13 @@ def command_line(arguments: list[str]) -> argparse.Namespace:
     status.add_argument("--json", action="store_true", help="as one JSON object")
     inside = verbs.add_parser("exec", parents=[common], help="run a command inside a machine")
     inside.add_argument("name", choices=list(topology.MACHINES))
-    inside.add_argument("command", nargs=argparse.REMAINDER)
     within = verbs.add_parser("ns-exec", parents=[common], help="run a command in a namespace of the lab")
     within.add_argument("name", choices=topology.NAMESPACES)
-    within.add_argument("command", nargs=argparse.REMAINDER)
-    return parser.parse_args(arguments)
+    # argparse would take the command's own options for ours, and ours after NAME for the command's
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:split])
+    options.command = arguments[split + 1 :]
+    return options
 
 
 def _print(result: dict[str, Any]) -> int:
@@ -128,10 +130,9 @@ def do_status(lab: topology.Lab, options: argparse.Namespace) -> int:
 
 
 def _command(options: argparse.Namespace) -> list[str]:
-    words = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if not words:
+    if not options.command:
         raise LabError(f"{options.verb} {options.name}: no command given: write it after --")
-    return list(words)
+    return list(options.command)
 
 
 def do_exec(lab: topology.Lab, options: argparse.Namespace) -> int:

@@ -62,6 +62,24 @@ KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 """
 
+# systemd-nspawn leaves sysfs read-only; ifupdown2 sets some bridge attributes there. What lies in this folder belongs
+# to the machine's own network namespace.
+WRITABLE_INTERFACES = """\
+[Unit]
+Description=Make the attributes of network interfaces in sysfs writable
+DefaultDependencies=no
+Before=networking.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/bin/mount --bind /sys/devices/virtual/net /sys/devices/virtual/net
+ExecStart=/usr/bin/mount -o remount,bind,rw /sys/devices/virtual/net
+
+[Install]
+WantedBy=networking.service
+"""
+
 WEB_INTERFACE = """\
 [Unit]
 Description=Stand-in for the hypervisor's web interface on port 8006
@@ -106,10 +124,15 @@ def _hypervisor(root: Path) -> None:
     program = root / "usr/local/lib/glasslab/listeners.py"
     program.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(HERE / "listeners.py", program)
-    _file(etc / "systemd/system/pve-web-stand-in.service", WEB_INTERFACE)
-    wants = etc / "systemd/system/multi-user.target.wants"
+    _unit(etc, "network-sysfs-writable.service", WRITABLE_INTERFACES, "networking.service")
+    _unit(etc, "pve-web-stand-in.service", WEB_INTERFACE, "multi-user.target")
+
+
+def _unit(etc: Path, name: str, content: str, wanted_by: str) -> None:
+    _file(etc / "systemd/system" / name, content)
+    wants = etc / f"systemd/system/{wanted_by}.wants"
     wants.mkdir(parents=True, exist_ok=True)
-    (wants / "pve-web-stand-in.service").symlink_to("../pve-web-stand-in.service")
+    (wants / name).symlink_to(f"../{name}")
 
 
 def _file(where: Path, content: str, mode: int = 0o644) -> None:
