@@ -1,0 +1,191 @@
+"""Refuse a policy that makes no sense, or a run that would clash with the host or cut its caller off.
+
+Fed to the hypervisor's python3 on standard input, with the policy as JSON in the first argument; changes nothing.
+Prints one line a problem and exits 1 when there is any.
+"""
+
+import ipaddress
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+INTERFACES = pathlib.Path("/etc/network/interfaces")
+BEGIN, END = "# BEGIN glasslab", "# END glasslab"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
+MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
+
+
+def network(text: object) -> ipaddress.IPv4Network | None:
+    try:
+        return ipaddress.IPv4Network(str(text))
+    except ValueError:
+        return None
+
+
+def policy_problems(policy: dict) -> list[str]:
+    """What is wrong with the policy itself, whichever host it is for."""
+    subnet = network(policy["subnet"])
+    if subnet is None or subnet.num_addresses < 4:
+        return [f"network_subnet {policy['subnet']} is not an IPv4 network such as 10.10.10.0/24"]
+    problems = []
+    for variable in ("bridge", "uplink"):
+        if not DEVICE.fullmatch(policy[variable]):
+            problems.append(
+                f"network_{variable} {policy[variable]!r} is not an interface name of at most 15 characters"
+            )
+    taken = {}
+    for owner, text in [("network_address", policy["address"]), *((g["name"], g["address"]) for g in policy["guests"])]:
+        address = network(text)
+        if address is None or address.num_addresses != 1 or not address.subnet_of(subnet):
+            problems.append(f"{owner}: address {text} is not one address inside network_subnet {subnet}")
+        elif text in taken:
+            problems.append(f"{owner}: address {text} is taken by {taken[text]}")
+        taken.setdefault(text, owner)
+    for key, pattern in (("name", NAME), ("port", DEVICE), ("mac", MAC)):
+        values = [guest[key].lower() if key == "mac" else guest[key] for guest in policy["guests"]]
+        problems += [
+            f"network_guests: {key} {value!r} is malformed" for value in values if not pattern.fullmatch(value)
+        ]
+        problems += [
+            f"network_guests: {key} {v!r} is used twice" for v in sorted({v for v in values if values.count(v) > 1})
+        ]
+    ranges = [(text, network(text)) for text in policy["special_ranges"]]
+    problems += [f"network_special_ranges: {text} is not an IPv4 network" for text, value in ranges if value is None]
+    problems += flow_problems(policy, subnet, [value for _, value in ranges if value is not None])
+    return problems
+
+
+def flow_problems(policy: dict, subnet: ipaddress.IPv4Network, special: list[ipaddress.IPv4Network]) -> list[str]:
+    problems = []
+    guests = {guest["name"] for guest in policy["guests"]}
+    names = [flow["name"] for flow in policy["flows"]]
+    for flow in policy["flows"]:
+        where = f"network_flows: {flow['name']}"
+        if not NAME.fullmatch(flow["name"]) or names.count(flow["name"]) > 1:
+            problems.append(f"{where}: the name must be one word of letters, digits, _ and -, and used once")
+        if flow["from"] not in guests:
+            problems.append(f"{where}: from {flow['from']!r} is no guest of network_guests")
+        if not 1 <= len(flow["ports"]) <= 15 or any(not 1 <= int(port) <= 65535 for port in flow["ports"]):
+            problems.append(f"{where}: ports {flow['ports']} must be 1 to 15 numbers from 1 to 65535")
+        if flow["to"] in guests:
+            if flow["protocol"] != "tcp":
+                problems.append(f"{where}: from guest to guest only tcp can be told from its replies inside the bridge")
+            continue
+        target = network(flow["to"])
+        if target is None:
+            problems.append(f"{where}: to {flow['to']!r} is neither a guest nor an IPv4 address")
+        elif target.overlaps(subnet):
+            problems.append(f"{where}: to {flow['to']} is inside the lab's own subnet: name the guest instead")
+        else:
+            problems += [
+                f"{where}: to {flow['to']} is inside the special-purpose range {one}, which is never the internet"
+                for one in special
+                if target.overlaps(one)
+            ]
+    return problems
+
+
+def without_block(text: str) -> str:
+    return re.sub(rf"^{BEGIN}.*?^{END}[^\n]*\n?", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def interface_files() -> list[pathlib.Path]:
+    return [INTERFACES, *sorted(pathlib.Path("/etc/network/interfaces.d").glob("*"))]
+
+
+def ip_json(*command: str) -> list[dict]:
+    done = subprocess.run(["ip", "-j", *command], capture_output=True, text=True, timeout=10, check=True)
+    return json.loads(done.stdout or "[]")
+
+
+def tool_problems() -> list[str]:
+    """Tools that are missing or cannot be run; the probing calls read and change nothing."""
+    problems = []
+    if not shutil.which("ifreload"):
+        problems.append("ifupdown2 is missing (no ifreload): apt-get install ifupdown2")
+    calls = {
+        "iptables-restore": ("iptables", ["--version"]),
+        "iptables-save": ("iptables", ["--version"]),
+        "ip6tables-restore": ("iptables", ["--version"]),
+        "ip6tables-save": ("iptables", ["--version"]),
+        "nft": ("nftables", ["list", "tables"]),
+        "ip": ("iproute2", ["-V"]),
+    }
+    for tool, (package, arguments) in calls.items():
+        try:
+            done = subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=10, check=False)
+        except FileNotFoundError:
+            problems.append(f"{tool} is missing: apt-get install {package}")
+        except OSError as error:
+            problems.append(
+                f"{tool} cannot be run ({error.strerror}): repair it, or apt-get install --reinstall {package}"
+            )
+        else:
+            if done.returncode:
+                said = " ".join((done.stderr or done.stdout).split())[:200]
+                problems.append(
+                    f"{tool} fails ({said or f'exit {done.returncode}'}): apt-get install --reinstall {package}"
+                )
+    return problems
+
+
+def host_problems(policy: dict) -> list[str]:
+    """What on this host stands against the policy."""
+    problems = tool_problems()
+    if problems:
+        return problems
+    bridge, subnet = policy["bridge"], network(policy["subnet"])
+    defined = re.compile(rf"^\s*(iface|auto|allow-hotplug)\s+{re.escape(bridge)}(\s|$)", re.MULTILINE)
+    ours = False
+    for path in interface_files():
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        ours = ours or BEGIN in text
+        if defined.search(without_block(text)):
+            problems.append(
+                f"{bridge} is already defined in {path}, not by this role: choose another network_bridge or take it out"
+            )
+    if not INTERFACES.is_file():
+        problems.append(f"{INTERFACES} does not exist: this host is not configured by ifupdown2")
+    if not ours and not problems and pathlib.Path("/sys/class/net", bridge).exists():
+        problems.append(f"an interface {bridge} exists that this role did not make: choose another network_bridge")
+    if not pathlib.Path("/sys/class/net", policy["uplink"]).exists():
+        problems.append(f"network_uplink {policy['uplink']} does not exist on this host")
+    for entry in ip_json("-4", "address", "show"):
+        for held in entry.get("addr_info", []):
+            net = ipaddress.IPv4Interface(f"{held['local']}/{held['prefixlen']}").network
+            if entry["ifname"] != bridge and subnet is not None and net.overlaps(subnet):
+                problems.append(
+                    f"network_subnet {subnet} is in use: {entry['ifname']} has {held['local']}/{held['prefixlen']}"
+                )
+    for route in ip_json("-4", "route", "show"):
+        target = None if route["dst"] == "default" else network(route["dst"])
+        if target is not None and route.get("dev") != bridge and subnet is not None and target.overlaps(subnet):
+            line = (
+                f"network_subnet {subnet} is in use: a route to {route['dst']} leaves by {route.get('dev', 'nowhere')}"
+            )
+            if not any(f"{route.get('dev')} has" in problem for problem in problems):
+                problems.append(line)
+    caller = os.environ.get("SSH_CONNECTION", "").split()
+    client = network(caller[0]) if caller else None
+    if client is not None and subnet is not None and client.overlaps(subnet):
+        problems.append(
+            f"this connection comes from {caller[0]}, inside the lab: the rules would cut it; connect by {policy['uplink']}"
+        )
+    return problems
+
+
+def main() -> int:
+    policy = json.loads(sys.argv[1])
+    problems = policy_problems(policy) or host_problems(policy)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
