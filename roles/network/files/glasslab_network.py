@@ -11,6 +11,7 @@ Only the standard library: it runs while the network is down.
 
 import fcntl
 import hashlib
+import itertools
 import json
 import pathlib
 import re
@@ -33,7 +34,8 @@ class Failure(Exception):
 def run(*command: str, text: str | None = None) -> str:
     """Output of a command; Failure with its own words when it fails or cannot be run."""
     try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=20, check=False)
+        # S603: the commands are fixed words of this file, and there is no shell.
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
     except OSError as error:
         raise Failure(f"{command[0]} cannot be run ({error.strerror}): install or repair it") from error
     except subprocess.TimeoutExpired as error:
@@ -170,7 +172,7 @@ def misplaced() -> list[str]:
             found += [
                 f"{tool}: a foreign rule stands before ours in {table} {hook}"
                 for hook, jumps in hooks.items()
-                if any(later and not earlier for earlier, later in zip(jumps, jumps[1:], strict=False))
+                if any(later and not earlier for earlier, later in itertools.pairwise(jumps))
             ]
     return found
 
@@ -270,12 +272,12 @@ def remove() -> None:
             orders = ["-D " + line[3:] for line in lines if is_jump(line)]
             orders += [f"-F {chain}" for chain in chains] + [f"-X {chain}" for chain in chains]
             run(f"{tool}-restore", "--noflush", "-w", "10", text="\n".join([f"*{table}", *orders, "COMMIT", ""]))
-            # iptables-nft makes a table on first use and never drops it: ours to drop when it was not there and is empty.
+            # iptables-nft makes a table on first use and never drops it: ours to drop when it was not there before.
             left = saved(tool).get(table, [])
             unused = all(line.startswith(":") and line.endswith(" ACCEPT") for line in left)
-            if unused and former["tables"] is not None and f"{family} {table}" not in former["tables"]:
-                if f"{family} {table}" in tables():
-                    run("nft", "delete", "table", family, table)
+            made_by_us = former["tables"] is not None and f"{family} {table}" not in former["tables"]
+            if unused and made_by_us and f"{family} {table}" in tables():
+                run("nft", "delete", "table", family, table)
     if f"bridge {BRIDGE_TABLE}" in tables():
         run("nft", "delete", "table", "bridge", BRIDGE_TABLE)
     for name in ("former.json", "loaded.json"):
