@@ -12,6 +12,8 @@ META_SESSION_ID: Final = "glasslab/session_id"
 META_STEP: Final = "glasslab/step"
 META_CLOCK: Final = "glasslab/clock"
 META_TOOL_CALL_ID: Final = "glasslab/tool_call_id"
+# In a result: the server refused the call by a rule of its own (fixed text), as opposed to "no such file".
+META_REFUSED: Final = "glasslab/refused"
 
 # JSON-RPC leaves -32000 to -32099 to servers; MCP itself uses numbers up to -32042.
 LOG_FAILED: Final = -32090

@@ -4,7 +4,7 @@ import argparse
 import os
 import pwd
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from glasslab.keys import KeyFileError
@@ -14,7 +14,7 @@ from glasslab.settings import ServerSettings, SettingsError
 
 DEFAULT_SPARES = 2
 DEFAULT_CHILDREN = 32
-DEFAULT_IDLE = 3600
+DEFAULT_IDLE = 900
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from glasslab.servers.parent import Parent, SocketError, listening_socket
 
     try:
-        listener = listening_socket(options.socket)
         allowed = {0, os.geteuid(), *map(_uid, options.allow_uid)}
+        listener = listening_socket(options.socket)
         parent = Parent(
             listener,
             settings.lab_documents,
@@ -71,26 +71,31 @@ def _parser() -> argparse.ArgumentParser:
         metavar="USER",
         help="user, by name or number, that may connect beside root and the server's own (repeatable)",
     )
-    parser.add_argument("--spares", type=_from(1, 64), default=DEFAULT_SPARES, help="children forked ahead")
+    parser.add_argument("--spares", type=_whole_number(1, 64), default=DEFAULT_SPARES, help="children forked ahead")
     parser.add_argument(
-        "--children", type=_from(1, 1024), default=DEFAULT_CHILDREN, help="most children at once; more callers wait"
+        "--children",
+        type=_whole_number(1, 1024),
+        default=DEFAULT_CHILDREN,
+        help="most children at once; others wait",
     )
     parser.add_argument(
-        "--idle", type=_from(1, 86400), default=DEFAULT_IDLE, help="seconds without a request that end a session"
+        "--idle",
+        type=_whole_number(1, 86400),
+        default=DEFAULT_IDLE,
+        help="seconds without a request that end it",
     )
     return parser
 
 
-class _from:
-    def __init__(self, lowest: int, highest: int) -> None:
-        self._range = range(lowest, highest + 1)
-        self.__name__ = f"whole number from {lowest} to {highest}"
-
-    def __call__(self, text: str) -> int:
+def _whole_number(lowest: int, highest: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
         number = int(text)
-        if number not in self._range:
+        if not lowest <= number <= highest:
             raise ValueError(text)
         return number
+
+    parse.__name__ = f"whole number from {lowest} to {highest}"  # argparse puts it into its message
+    return parse
 
 
 def _uid(user: str) -> int:

@@ -15,6 +15,7 @@ so does every later request of the session, because a gap in the record cannot b
 import os
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -30,7 +31,7 @@ from glasslab import __version__
 from glasslab.frames import Frame, frame
 from glasslab.recorder import LoggingError
 from glasslab.servers.sandbox import RefusedError, Sandbox, SandboxError, printable
-from glasslab.wire import LOG_FAILED, META_CLOCK, RequestMeta, WireError, parse_meta
+from glasslab.wire import LOG_FAILED, META_CLOCK, META_REFUSED, RequestMeta, WireError, parse_meta
 
 NAME: Final = "lab-files"
 LIST_DESCRIPTION: Final = "List the text files of the lab's documents, one path a line."
@@ -55,7 +56,16 @@ class SessionLog(Protocol):
         """Return when the log has acknowledged the frames; raises LoggingError."""
 
 
-_request: ContextVar[RequestMeta] = ContextVar("glasslab_request")
+@dataclass
+class _Request:
+    """The request being served, and the rule by which it was refused, if it was."""
+
+    step: int
+    tool_call_id: str | None
+    refused: str = ""
+
+
+_request: ContextVar[_Request] = ContextVar("glasslab_request")
 
 
 class FilesServer:
@@ -118,7 +128,8 @@ class FilesServer:
         except WireError as error:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         log = self._begin(meta)
-        _request.set(meta)
+        request = _Request(meta.step, meta.tool_call_id)
+        _request.set(request)
         problem = _argument_problem(params) if ctx.method == "tools/call" else None
         if problem is None:
             result = await call_next(ctx)
@@ -127,7 +138,8 @@ class FilesServer:
             if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 result["resultType"] = "complete"
         if isinstance(result, dict):
-            result["_meta"] = {**(result.get("_meta") or {}), META_CLOCK: log.clock}
+            refused = {META_REFUSED: request.refused} if request.refused else {}
+            result["_meta"] = {**(result.get("_meta") or {}), META_CLOCK: log.clock, **refused}
         return result
 
     def _begin(self, meta: RequestMeta) -> SessionLog:
@@ -187,6 +199,7 @@ class FilesServer:
             reason=check.reason,
         )
         if not check.inside:
+            request.refused = check.reason
             self._commit(checked, _refusal(request, check.requested, check.reason))
             raise ToolError(f"'{check.requested}' is refused: {check.reason}")
         self._commit(checked)
@@ -194,6 +207,7 @@ class FilesServer:
             document = sandbox.read(path)
         except RefusedError as error:
             if error.reason:
+                request.refused = error.reason
                 self._commit(_refusal(request, check.requested, error.reason))
             raise ToolError(str(error)) from None
         self._commit(
@@ -208,13 +222,13 @@ class FilesServer:
         )
         return document.text
 
-    def _opened(self) -> tuple[Sandbox, RequestMeta]:
+    def _opened(self) -> tuple[Sandbox, _Request]:
         if self._sandbox is None:
             raise MCPError(INTERNAL_ERROR, "the session is not open")
         return self._sandbox, _request.get()
 
 
-def _refusal(request: RequestMeta, requested: str, reason: str) -> Frame:
+def _refusal(request: _Request, requested: str, reason: str) -> Frame:
     return frame(
         "toolcall.refused",
         step=request.step,

@@ -167,8 +167,7 @@ class Sandbox:
     def list_files(self) -> Listing:
         """List the regular files, subfolders included, sorted; raises SandboxError when the folder cannot be read.
 
-        Names that are not UTF-8 are counted, not shown: they could not be asked for, and such a name in an answer
-        would end the connection.
+        Names that are not printable UTF-8 are counted, not shown: such a name in an answer would end the connection.
         """
         found: list[str] = []
         left_out = _walk(self._folder, b"", 0, found)
@@ -238,9 +237,11 @@ def _walk(folder: int, prefix: bytes, depth: int, found: list[str]) -> int:
             ]
             for name, entry in names:
                 if entry.is_file(follow_symlinks=False):
-                    try:
-                        found.append((prefix + name).decode("utf-8"))
-                    except UnicodeDecodeError:
+                    path = (prefix + name).decode("utf-8", "replace")
+                    # A name with a line break or a direction mark in it would read as something else than it is.
+                    if path.isprintable() and path.encode("utf-8") == prefix + name:
+                        found.append(path)
+                    else:
                         left_out += 1
                 elif entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH and len(found) < 20 * MAX_LISTED:
                     try:
