@@ -14,18 +14,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import ConnectionPool
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
 
 from glasslab.settings import HecSettings
 
 MAX_ANSWER_BYTES: Final = 65_536
 IDLE_SECONDS: Final = 4.0  # well under the idle timeouts of HEC servers: a connection idle for longer is not trusted
 ACK_POLL_SECONDS: Final = 0.1
+NO_DATA: Final = 5
 
 REMEDIES: Final = {
     1: "the token is disabled: enable it in the HEC's inputs.conf, or set another HEC_TOKEN",
@@ -59,23 +60,25 @@ class _Adapter(HTTPAdapter):
     connection: HTTPConnection | None = None
     cut = False
 
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> ConnectionPool:
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> HTTPConnectionPool:
         """Return the pool as requests does; the connections it makes report themselves here."""
-        pool = super().get_connection_with_tls_context(*args, **kwargs)
-        adapter = self
-        base: type[HTTPConnection] = HTTPSConnection if pool.scheme == "https" else HTTPConnection
-
-        class Reporting(base):  # type: ignore[misc, valid-type]  # the base is chosen at run time
-            def connect(self) -> None:
-                adapter.connection = self
-                super().connect()
-                if adapter.cut:  # a name that resolved after the deadline: nothing may be sent any more
-                    self.close()
-                    raise ConnectionAbortedError
-
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
         if not getattr(pool, "reporting", False):
-            pool.ConnectionCls, pool.reporting = Reporting, True
-        return pool
+            pool.ConnectionCls, pool.reporting = _reporting(pool.ConnectionCls, self), True
+        made: HTTPConnectionPool = pool
+        return made
+
+
+def _reporting(base: Any, adapter: _Adapter) -> type[HTTPConnection]:
+    class Reporting(base):  # type: ignore[misc]  # plain or TLS: the base is known at run time only
+        def connect(self) -> None:
+            adapter.connection = self
+            super().connect()
+            if adapter.cut:  # a name that resolved after the deadline: nothing may be sent any more
+                self.close()
+                raise ConnectionAbortedError
+
+    return Reporting
 
 
 class HecConnection:
@@ -105,6 +108,11 @@ class HecConnection:
         except LoggingError:
             return False
         return True
+
+    def check(self) -> None:
+        """Send a POST without events: a HEC that takes the token answers code 5, No data. Raises LoggingError."""
+        deadline = time.monotonic() + self._hec.deadline
+        self._within(deadline, lambda: self._check(deadline))
 
     def close(self) -> None:
         """Close the connection; its thread ends."""
@@ -151,8 +159,18 @@ class HecConnection:
                 except Exception as error:
                     self._results.put((False, self._explain(error)))
 
+    def _check(self, deadline: float) -> None:
+        status, answer = self._exchange("POST", "", b"", deadline)
+        if not isinstance(answer, dict) or answer.get("code") != NO_DATA:
+            self._acknowledged(status, answer)
+
     def _post(self, body: bytes, deadline: float) -> None:
         status, answer = self._exchange("POST", "", body, deadline)
+        self._acknowledged(status, answer)
+        if self._hec.ack == "indexed":
+            self._wait_indexed(answer.get("ackId"), deadline)
+
+    def _acknowledged(self, status: int, answer: Any) -> None:
         if type(answer) is not dict or type(answer.get("code")) is not int:
             self._reject(f"HTTP {status} without a HEC code", "check that HEC_URL is a Splunk HEC (port 8088)")
         code, text = answer["code"], str(answer.get("text", ""))[:200]
@@ -160,8 +178,6 @@ class HecConnection:
             event = answer.get("invalid-event-number")
             where = f", event {event}" if isinstance(event, int) else ""
             self._reject(f"HTTP {status}, code {code} ({text}{where})", REMEDIES.get(code, "see the HEC's own log"))
-        if self._hec.ack == "indexed":
-            self._wait_indexed(answer.get("ackId"), deadline)
 
     def _wait_indexed(self, ack_id: object, deadline: float) -> None:
         if type(ack_id) is not int:
@@ -211,7 +227,7 @@ class HecConnection:
     def _failed(self, status: str, cause: str, remedy: str) -> LoggingError:
         return LoggingError(status, self._hec.url, cause, remedy)
 
-    def _reject(self, cause: str, remedy: str) -> None:
+    def _reject(self, cause: str, remedy: str) -> NoReturn:
         raise self._failed("log_rejected", cause, remedy)
 
     def _late(self) -> LoggingError:

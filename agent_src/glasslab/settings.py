@@ -133,7 +133,7 @@ class Settings(_HecFields):
     max_total_tokens: int | None = Field(None, ge=1, description="tokens a question may take")
     max_cost: float | None = Field(None, gt=0, description="US dollars a question may take")
     max_seconds: float | None = Field(None, gt=0, description="seconds a question may take")
-    max_result_bytes: int = Field(80_000, ge=100, le=10_000_000, description="bytes of a tool result that are kept")
+    max_result_bytes: int = Field(100_000, ge=100, le=10_000_000, description="bytes of a tool result that are kept")
 
     def problems(self) -> list[str]:
         """Return what does not fit together: provider, key over plain http, the checkout's tool server."""

@@ -60,10 +60,19 @@ class Reply:
 class Model(Protocol):
     """What the loop needs of a model."""
 
+    def open(self) -> object:
+        """Load what a call needs, without calling anything; a later call does it itself otherwise."""
+
     def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], stop: threading.Event, seconds: float | None
     ) -> Reply:
         """Make one call. Raises ModelError, or Stopped once `stop` is set. `seconds` may shorten the call's limit."""
+
+    def warm(self) -> None:
+        """Open a connection ahead. Never raises."""
+
+    def problem(self) -> str | None:
+        """Return why the model does not answer, as one line, or None. Never raises."""
 
     def close(self) -> None:
         """Close the connections."""

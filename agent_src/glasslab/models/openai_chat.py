@@ -59,6 +59,17 @@ class OpenAIChat:
         with contextlib.suppress(Exception):  # only a head start: the first call will say what is wrong
             self.open().with_options(timeout=5).models.with_raw_response.list()
 
+    def problem(self) -> str | None:
+        """Ask for the list of models; return why that failed, as one line, or None."""
+        try:
+            self.open().with_options(timeout=5).models.with_raw_response.list()
+        except Exception as error:
+            try:
+                self._explain(error)
+            except ModelError as explained:
+                return str(explained)
+        return None
+
     def close(self) -> None:
         """Close the connections."""
         with self._lock:

@@ -1,0 +1,135 @@
+"""`glasslab ask`: one question, answered in this process or by a running service."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from glasslab.queries import session_search
+from glasslab.statuses import (
+    EXIT_CODES,
+    JSON_FIELDS,
+    MAX_QUESTION_CHARACTERS,
+    USAGE_ERROR,
+    Result,
+    question_problem,
+    refused,
+)
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `glasslab ask` to the command line."""
+    parser = subparsers.add_parser(
+        "ask",
+        help="ask the agent one question",
+        description="Ask one question and print the answer, the session id and the search that rebuilds the session.",
+    )
+    parser.add_argument("question", metavar="QUESTION", help="the question; - reads it from standard input")
+    parser.add_argument("--json", action="store_true", help=f"print one object: {', '.join(JSON_FIELDS)}")
+    parser.add_argument("--socket", type=Path, metavar="PATH", help="put it to the service that listens there")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, print, and return the exit code of the contract."""
+    question = _question(args.question)
+    problem = question_problem(question)
+    if problem is not None:
+        return _show(refused(problem), args.json)
+    stop = _Stop()
+    result = _ask_service(args.socket, question, stop) if args.socket else _ask_here(question, stop)
+    return USAGE_ERROR if result is None else _show(result, args.json)
+
+
+class _Stop(threading.Event):
+    """Set by the first Ctrl-C or SIGTERM, so that the end is recorded; the second one interrupts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: socket.socket | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self.is_set():
+            raise KeyboardInterrupt
+        self.set()
+        if self.told is not None:
+            self.told.sendall(b'{"cancel": true}\n')
+
+
+def _question(argument: str) -> str:
+    if argument != "-":
+        return argument
+    data = sys.stdin.buffer.read(4 * MAX_QUESTION_CHARACTERS + 4)
+    return data.decode("utf-8", "surrogateescape").strip()
+
+
+def _ask_here(question: str, stop: threading.Event) -> Result | None:
+    from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
+
+    try:
+        agent = agent_from_settings()
+    except CONFIGURATION_ERRORS as error:
+        for line in getattr(error, "lines", [str(error)]):
+            print(f"glasslab: {line}", file=sys.stderr)
+        return None
+    print("glasslab: this runs on this machine, outside the glass", file=sys.stderr)
+    if agent.settings.trace:
+        print("glasslab: LAB_TRACE=full: contents are recorded, too; use it with fictional data only", file=sys.stderr)
+    try:
+        outcome = agent.ask(question, stop)
+    finally:
+        agent.close()
+    return {**dataclasses.asdict(outcome), "index": agent.settings.hec_index}
+
+
+def _ask_service(path: Path, question: str, stop: _Stop) -> Result | None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
+        try:
+            service.connect(str(path))
+            service.sendall(json.dumps({"question": question}).encode() + b"\n")
+            stop.told = service
+            with service.makefile("rb") as lines:
+                line = lines.readline()
+        except OSError as error:
+            print(f"glasslab: service at {path}: {error.strerror or error}; start it: glasslab serve", file=sys.stderr)
+            return None
+        finally:
+            stop.told = None
+    try:
+        result = json.loads(line)
+    except ValueError:
+        print(f"glasslab: the service at {path} ended before it answered; look at its log", file=sys.stderr)
+        return None
+    if not isinstance(result, dict) or result.get("status") not in EXIT_CODES:
+        print(f"glasslab: what listens at {path} is not glasslab serve; check --socket", file=sys.stderr)
+        return None
+    if result.get("trace") == "full":
+        print("glasslab: LAB_TRACE=full: contents are recorded, too; use it with fictional data only", file=sys.stderr)
+    return result
+
+
+def _show(result: Result, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({name: result[name] for name in JSON_FIELDS}))
+    else:
+        if result["answer"] is not None:
+            print(result["answer"])
+            print()
+        if result["session_id"] is not None:
+            print(f"session: {result['session_id']}")
+            print(f"search:  {session_search(result['session_id'], result['index'])}")
+    if result["problem"] is not None:
+        sys.stdout.flush()
+        problem = result["problem"]
+        print(problem if problem.startswith("Agent stopped:") else f"glasslab: {problem}", file=sys.stderr)
+    return EXIT_CODES[result["status"]]

@@ -1,0 +1,52 @@
+"""Puts an agent together from the settings: recorder, model, tool connection, lock. Used by ask, serve and pin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from glasslab import pins
+from glasslab.agent import Agent
+from glasslab.keys import KeyFileError
+from glasslab.models.openai_chat import OpenAIChat
+from glasslab.recorder import Recorder
+from glasslab.settings import Settings, SettingsError
+from glasslab.toolbox import Toolbox, files_server
+
+CONFIGURATION_ERRORS: Final = (SettingsError, KeyFileError, pins.LockError)  # each text is one line for the user
+
+
+def agent_from_settings() -> Agent:
+    """Return an agent; nothing is opened yet. Raises CONFIGURATION_ERRORS."""
+    settings = Settings.load()
+    lock = pins.read_lock()
+    if settings.mcp_server == "stdio":
+        load_server_key(settings)
+    return Agent(settings, make_recorder(settings), make_model(settings), toolbox_maker(settings), lock)
+
+
+def load_server_key(settings: Settings) -> None:
+    """Make the tool server's key where it is missing, so that a broken one is said before a child dies of it."""
+    from glasslab.keys import load_signing_key
+
+    if settings.signing_key_mcp_file is not None:
+        load_signing_key(settings.signing_key_mcp_file, make=False)
+    else:
+        load_signing_key(settings.signing_key_mcp, make=True)
+
+
+def make_recorder(settings: Settings) -> Recorder:
+    """Return the agent's recorder. Raises KeyFileError."""
+    return Recorder(settings.hec(), "agent", settings.key(), trace=settings.trace)
+
+
+def make_model(settings: Settings) -> OpenAIChat:
+    """Return the client of the configured model."""
+    key = settings.model_api_key.get_secret_value() if settings.model_api_key else None
+    return OpenAIChat(settings.model_base_url, settings.model, key, settings.model_ca)
+
+
+def toolbox_maker(settings: Settings) -> Callable[[], Toolbox]:
+    """Return what makes a tool connection for one session."""
+    server = files_server(settings.server_environment()) if settings.mcp_server == "stdio" else settings.mcp_server
+    return lambda: Toolbox(server, revision=settings.mcp_revision, max_result_bytes=settings.max_result_bytes)

@@ -1,0 +1,132 @@
+"""Tool definitions against the lock: what the model is offered is byte for byte what somebody looked at.
+
+`tools.lock.json`: {server name: {"instructions": hash or null, "tools": {tool name: hash}}}. A tool's hash is the
+SHA-256 of the canonical JSON of its whole definition as the server sent it: name, title, description, schemas,
+annotations and `_meta`. Hashing the description alone would let poison through in a schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from glasslab.frames import canonical_json, recordable, sha256_hex
+from glasslab.guardrails import hidden_characters
+
+LOCK_FILE: Final = Path(__file__).parent / "tools.lock.json"
+Lock = dict[str, Any]
+
+
+class LockError(ValueError):
+    """A lock file that cannot be read; the text names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How a server's tools differ from the lock; empty lists and False where they do not."""
+
+    changed: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    instructions_changed: bool = False
+    refused_characters: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.missing or self.extra or self.instructions_changed or self.refused_characters)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{label} {', '.join(names)}"
+            for label, names in (
+                ("changed:", self.changed),
+                ("missing:", self.missing),
+                ("extra:", self.extra),
+                ("hidden characters:", self.refused_characters),
+            )
+            if names
+        ]
+        return "; ".join([*parts, *(["instructions changed"] if self.instructions_changed else [])])
+
+
+def definition_sha256(definition: Mapping[str, Any]) -> str:
+    """Return the hash of one whole tool definition."""
+    return sha256_hex(_bytes(definition))
+
+
+def description_sha256(definition: Mapping[str, Any]) -> str:
+    """Return the hash of a definition's description alone, as text."""
+    return sha256_hex(str(recordable(definition.get("description") or "")).encode())
+
+
+def lock_entry(definitions: Sequence[Mapping[str, Any]], instructions: str | None) -> Lock:
+    """Return what the lock holds for one server."""
+    tools = {_name(definition): definition_sha256(definition) for definition in definitions}
+    return {"instructions": _instructions_hash(instructions), "tools": dict(sorted(tools.items()))}
+
+
+def read_lock(path: Path = LOCK_FILE) -> Lock:
+    """Return the lock. Raises LockError."""
+    try:
+        lock = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LockError(f"lock file {path}: {error.strerror}; make it with `glasslab pin --write`") from None
+    except ValueError:
+        raise LockError(f"lock file {path} is not JSON; make it anew with `glasslab pin --write`") from None
+    if not isinstance(lock, dict):
+        raise LockError(f"lock file {path} holds no JSON object; make it anew with `glasslab pin --write`")
+    return lock
+
+
+def compare(
+    lock: Mapping[str, Any], server: str, definitions: Sequence[Mapping[str, Any]], instructions: str | None
+) -> Drift:
+    """Return how the tools that a server listed differ from the lock. A server that the lock lacks is all extra."""
+    entry = lock.get(server)
+    pinned: Mapping[str, str] = entry.get("tools", {}) if isinstance(entry, dict) else {}
+    listed = lock_entry(definitions, instructions)
+    count = Counter(_name(definition) for definition in definitions)
+    hidden: set[str] = set()
+    for text in [*_texts(list(definitions)), instructions or "", server]:
+        hidden.update(hidden_characters(text))
+    return Drift(
+        # A name listed twice is a change, whichever of the two is the pinned one.
+        changed=sorted(n for n, sha in listed["tools"].items() if n in pinned and (sha != pinned[n] or count[n] > 1)),
+        missing=sorted(set(pinned) - set(count)),
+        extra=sorted(set(count) - set(pinned)),
+        instructions_changed=isinstance(entry, dict) and listed["instructions"] != entry.get("instructions"),
+        refused_characters=sorted(hidden),
+    )
+
+
+def _bytes(value: object) -> bytes:
+    try:
+        return canonical_json(value)
+    except (ValueError, RecursionError):  # it is never the pinned one, but it has to be recorded
+        return canonical_json(recordable(value))
+
+
+def _name(definition: Mapping[str, Any]) -> str:
+    return str(recordable(definition.get("name")))
+
+
+def _instructions_hash(instructions: str | None) -> str | None:
+    return None if instructions is None else sha256_hex(str(recordable(instructions)).encode())
+
+
+def _texts(value: object) -> list[str]:
+    """Return every text in a definition, keys included: the parsed text, since JSON escapes hide what it holds."""
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            found.append(item)
+        elif isinstance(item, Mapping):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+    return found

@@ -1,0 +1,225 @@
+"""The appliance daemon: `glasslab serve` answers questions on a unix socket, with everything imported and warm.
+
+Protocol, newline-delimited JSON, one question a connection: the client sends `{"question": "..."}` and reads one
+object: `answer`, `status`, `session_id`, `turns`, `usage`, `seconds` as `glasslab ask --json` prints them, and
+`problem` (one line, null when answered), `trace` (summary or full), `index`. Any further line of the client's, and a
+client that closes, cancel the question (status cancelled, recorded); shutting down the writing half does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from glasslab.agent import Agent
+from glasslab.statuses import Result, question_problem, refused, unasked
+
+MAX_LINE: Final = 262_144
+REQUEST_SECONDS: Final = 10.0  # a client that connects and says nothing is let go
+STOP_SECONDS: Final = 10.0  # for running questions to record their end
+MAX_ASKS: Final = 8  # at once; the others wait for their turn
+MAX_CONNECTIONS: Final = 32
+
+
+class ServeError(ValueError):
+    """The service cannot start; the text is one line with the remedy."""
+
+
+class Service:
+    """Accepts questions and gives each a thread of its own; one poll loop sees clients come and go."""
+
+    def __init__(self, agent: Agent, path: Path) -> None:
+        """Listen on `path`. Raises ServeError when that is not possible, or another service lives there."""
+        self._agent = agent
+        self._path = path
+        self._listener = _listen(path)
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._slots = threading.BoundedSemaphore(MAX_ASKS)
+        self._clients: dict[int, tuple[socket.socket, threading.Event]] = {}
+        self._done: list[int] = []
+        self._stopping = False
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT; running questions are cancelled and record their end."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        notify("READY=1")
+        watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) // 2000 or None  # milliseconds
+        deadline = float("inf")
+        while not self._stopping or (self._clients and time.monotonic() < deadline):
+            events = poll.poll(200 if self._stopping else watchdog)
+            notify("WATCHDOG=1")
+            for descriptor, event in events:
+                if descriptor == self._listener.fileno():
+                    self._accept(poll)
+                elif descriptor == self._wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 4096)
+                elif descriptor in self._clients:
+                    self._on_client(poll, descriptor, event)
+            self._sweep(poll)
+            if self._stopping and deadline == float("inf"):
+                notify("STOPPING=1")
+                deadline = time.monotonic() + STOP_SECONDS
+                poll.unregister(self._listener)
+                for _, stop in self._clients.values():
+                    stop.set()
+        self._listener.close()
+        self._path.unlink(missing_ok=True)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"x")
+
+    def _accept(self, poll: select.poll) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:  # it went away again, or no descriptors are left: the next round tries again
+            return
+        if len(self._clients) >= MAX_CONNECTIONS:
+            _send(client, unasked("cancelled", f"the service has {MAX_CONNECTIONS} questions waiting; ask again later"))
+            client.close()
+            return
+        stop = threading.Event()
+        self._clients[client.fileno()] = (client, stop)
+        threading.Thread(target=self._serve, args=(poll, client, stop), name="ask", daemon=True).start()
+
+    def _on_client(self, poll: select.poll, descriptor: int, event: int) -> None:
+        client, stop = self._clients[descriptor]
+        if event & (select.POLLHUP | select.POLLERR):
+            poll.unregister(descriptor)
+            stop.set()
+        elif event & select.POLLIN:
+            try:
+                cancelled = client.recv(4096) != b""
+            except OSError:
+                cancelled = True
+            if cancelled:
+                stop.set()
+            poll.modify(descriptor, 0)  # a closed writing half stays readable: only POLLHUP is of interest now
+
+    def _sweep(self, poll: select.poll) -> None:
+        """Close the connections whose thread is done; only this loop closes, so that no number is reused too early."""
+        while self._done:
+            descriptor = self._done.pop()
+            with contextlib.suppress(KeyError, OSError):
+                poll.unregister(descriptor)
+            client, _ = self._clients.pop(descriptor)
+            client.close()
+
+    def _serve(self, poll: select.poll, client: socket.socket, stop: threading.Event) -> None:
+        try:
+            question = _read_question(client)
+            if isinstance(question, str):
+                poll.register(client, select.POLLIN)  # from here on a word or a goodbye cancels
+                self._wake()
+                _send(client, self._answer(question, stop))
+            elif question is not None:
+                _send(client, question)
+        except Exception as error:  # one connection's failure must not end the service
+            print(f"glasslab: connection failed: {type(error).__name__}: {error}", file=sys.stderr)
+        finally:
+            self._done.append(client.fileno())
+            self._wake()
+
+    def _answer(self, question: str, stop: threading.Event) -> Result:
+        problem = question_problem(question)
+        if problem is not None:
+            return refused(problem)
+        while not self._slots.acquire(timeout=0.1):
+            if stop.is_set():
+                return unasked("cancelled", "cancelled before its turn came; nothing was asked")
+        try:
+            outcome = self._agent.ask(question, stop)
+        finally:
+            self._slots.release()
+        if outcome.problem:
+            print(f"glasslab: session {outcome.session_id}: {outcome.problem}", file=sys.stderr)
+        settings = self._agent.settings
+        return {**dataclasses.asdict(outcome), "trace": settings.lab_trace, "index": settings.hec_index}
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket():
+            try:
+                listener.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()  # left behind by a service that is gone
+            else:
+                raise ServeError(f"another service answers on {path}; stop it, or give another --socket")
+            listener.close()
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        path.chmod(0o660)
+        listener.listen(MAX_CONNECTIONS)
+    except OSError as error:
+        listener.close()
+        raise ServeError(f"cannot listen on {path}: {error.strerror or error}; give another --socket") from None
+    except ServeError:
+        listener.close()
+        raise
+    return listener
+
+
+def _read_question(client: socket.socket) -> str | Result | None:
+    """Return the question, the result that refuses what came instead, or None when the client went away."""
+    client.settimeout(REQUEST_SECONDS)
+    data = b""
+    deadline = time.monotonic() + REQUEST_SECONDS
+    while b"\n" not in data:
+        try:
+            chunk = client.recv(65_536)
+        except TimeoutError:
+            return refused(f"no question within {REQUEST_SECONDS:g} s; send one line of JSON")
+        except OSError:
+            return None
+        data += chunk
+        if not chunk:
+            break
+        if len(data) > MAX_LINE or time.monotonic() > deadline:
+            return refused(f"the request is longer than {MAX_LINE} bytes, or too slow; send one line of JSON")
+    if not data:
+        return None
+    try:
+        request = json.loads(data.split(b"\n", 1)[0])
+    except (ValueError, RecursionError):
+        request = None
+    question = request.get("question") if isinstance(request, dict) else None
+    return question if isinstance(question, str) else refused('not understood; send {"question": "..."} and a newline')
+
+
+def _send(client: socket.socket, result: Result) -> None:
+    with contextlib.suppress(OSError):  # the client is gone; the session is on record all the same
+        client.settimeout(REQUEST_SECONDS)
+        client.sendall(json.dumps(result).encode() + b"\n")
+
+
+def notify(state: str) -> None:
+    """Tell systemd the state, when it asked for it."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.sendto(state.encode(), address)

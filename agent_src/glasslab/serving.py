@@ -1,0 +1,57 @@
+"""`glasslab serve`: the service of the appliance, everything imported and warm before it says READY."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add `glasslab serve` to the command line."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="answer questions on a unix socket",
+        description="Answer questions on a unix socket until SIGTERM. Its settings are those of ask.",
+    )
+    parser.add_argument("--socket", type=Path, required=True, metavar="PATH", help="the socket to listen on")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve; return 0 after SIGTERM or SIGINT, 2 when the configuration or the socket cannot be used."""
+    from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
+    from glasslab.service import ServeError, Service
+
+    try:
+        agent = agent_from_settings()
+        service = Service(agent, args.socket)
+    except (*CONFIGURATION_ERRORS, ServeError) as error:
+        for line in getattr(error, "lines", [str(error)]):
+            print(f"glasslab: {line}", file=sys.stderr)
+        return 2
+    load_modules()
+    agent.model.open()
+
+    def warm() -> None:  # a log or a model that is down is for the questions to say, not for the start
+        agent.recorder.warm()
+        agent.model.warm()
+
+    threading.Thread(target=warm, name="warm", daemon=True).start()
+    service.run()
+    agent.close()
+    return 0
+
+
+def load_modules() -> None:
+    """Import and run once what a first question would otherwise wait for: MCP's client, its loop, the validator."""
+    from anyio.from_thread import start_blocking_portal
+
+    import glasslab.mcp_session  # noqa: F401 - imported for its effect on the first question
+    from glasslab.arguments import validate
+
+    with start_blocking_portal():
+        pass
+    validate({}, {"type": "object", "properties": {}})
