@@ -1,0 +1,163 @@
+"""Is a session's record whole and as its writers signed it? Pure functions over the events that the log gives back.
+
+What is checked, for each writer and over both event families: numbers 1..n without gap or double, every frame's link to
+the one before, signatures against the given public keys (never one found in a frame), the last frame of a commit
+signed, the clock rising. And over both writers: no clock value missing (which shows frames cut off a writer's end), and
+the session's end on record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from glasslab.frames import AGENT, GENESIS, KINDS, Event, event_hash, verify_event_signature
+from glasslab.search import StoredEvent
+
+if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+# These always end a commit, so they are always signed.
+COMMIT_ENDS: Final = frozenset(
+    {"session.start", "session.end", "llm.request", "server.start", "server.list_files", "server.read_file"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong, and at which of the writer's numbers (None: not one frame's matter)."""
+
+    seq: int | None
+    text: str
+
+
+@dataclass(slots=True)
+class Writer:
+    """What was found about one writer's chain."""
+
+    name: str
+    frames: int
+    signatures: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found about a session: its writers, and what concerns it as a whole."""
+
+    session_id: str
+    writers: list[Writer]
+    problems: list[Problem]
+
+    @property
+    def whole(self) -> bool:
+        """True when nothing is wrong."""
+        return not self.problems and not any(writer.problems for writer in self.writers)
+
+
+def verify_session(session_id: str, stored: Sequence[StoredEvent], keys: Mapping[str, Ed25519PublicKey]) -> Report:
+    """Return the report on a session from all of its events and the writers' public keys, by writer."""
+    problems: list[Problem] = []
+    chains: dict[str, list[Event]] = {}
+    for item in stored:
+        fault = _no_frame(item, session_id)
+        if fault:
+            problems.append(Problem(None, fault))
+        else:
+            chains.setdefault(item.event["component"], []).append(item.event)
+    chains.setdefault(AGENT, [])
+    writers = [_writer(name, chain, keys.get(name)) for name, chain in sorted(chains.items())]
+    problems += _missing_clocks(event for chain in chains.values() for event in chain)
+    return Report(session_id, writers, problems)
+
+
+def _no_frame(item: StoredEvent, session_id: str) -> str | None:
+    """Return why a stored event is no frame of this session, or None when it is one."""
+    event = item.event
+    for name, kind in (("component", str), ("kind", str), ("seq", int), ("clock", int), ("prev", str)):
+        if not isinstance(event.get(name), kind) or isinstance(event.get(name), bool):
+            return f"an event of sourcetype {item.sourcetype} is no frame: its {name} is {event.get(name)!r}"
+    where = f"{event['component']} seq {event['seq']}"
+    if event.get("session_id") != session_id:
+        return f"{where} belongs to session {event.get('session_id')!r}"
+    known = KINDS.get(event["kind"])
+    if known is None:
+        return f"{where} is of kind {event['kind']!r}, which no writer knows"
+    if known.sourcetype != item.sourcetype:
+        return f"{where} ({event['kind']}) is stored as {item.sourcetype} instead of {known.sourcetype}"
+    return None
+
+
+def _writer(name: str, chain: list[Event], key: Ed25519PublicKey | None) -> Writer:
+    chain = sorted(chain, key=lambda event: int(event["seq"]))
+    found = Writer(name, len(chain))
+    if not chain:
+        found.problems.append(Problem(None, "no frame at all"))
+        return found
+    if key is None:
+        found.problems.append(Problem(None, f"no public key: VERIFY_KEYS has no {name}.pub"))
+    _check_links(chain, found)
+    _check_signatures(chain, key, found)
+    if name == AGENT and chain[-1]["kind"] != "session.end":
+        text = f"last frame is {chain[-1]['kind']}, not session.end: the session died or its end was cut off"
+        found.problems.append(Problem(chain[-1]["seq"], text))
+    found.problems.sort(key=lambda problem: -1 if problem.seq is None else problem.seq)
+    return found
+
+
+def _check_links(chain: list[Event], found: Writer) -> None:
+    prev, seq, clock = GENESIS, 0, 0
+    for event in chain:
+        number = int(event["seq"])
+        if number == seq:
+            found.problems.append(Problem(number, "there twice"))
+        elif number != seq + 1:
+            missing = f"{seq + 1}" if number == seq + 2 else f"{seq + 1} to {number - 1}"
+            found.problems.append(Problem(seq + 1, f"missing: {missing}"))
+        elif event["prev"] != prev:
+            text = "prev is not the hash of the frame before" if seq else "prev of the first frame is not 64 zeros"
+            found.problems.append(Problem(number, f"{text}: one of the two was changed"))
+        if event["clock"] <= clock:
+            found.problems.append(Problem(number, f"clock {event['clock']} does not follow {clock}"))
+        prev, seq, clock = _hash(event), number, event["clock"]
+
+
+def _check_signatures(chain: list[Event], key: Ed25519PublicKey | None, found: Writer) -> None:
+    for event in chain:
+        if "sig" not in event:
+            if event["kind"] in COMMIT_ENDS or event is chain[-1]:
+                found.problems.append(Problem(event["seq"], f"{event['kind']} ends a commit and is not signed"))
+        elif key is not None:
+            if _signed(event, key):
+                found.signatures += 1
+            else:
+                found.problems.append(Problem(event["seq"], "signature is not that of the writer's key"))
+
+
+def _hash(event: Event) -> str:
+    try:
+        return event_hash(event)
+    except (ValueError, RecursionError):
+        return ""  # no writer can have sent it; nothing links to it
+
+
+def _signed(event: Event, key: Ed25519PublicKey) -> bool:
+    try:
+        return verify_event_signature(event, key)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _missing_clocks(events: Iterable[Mapping[str, Any]]) -> list[Problem]:
+    clocks = {int(event["clock"]) for event in events}
+    if not clocks:
+        return []
+    highest = max(clocks)
+    if highest - len(clocks) > 100_000:  # a forged clock must not make us count to the end of time
+        return [Problem(None, f"clock reaches {highest} with {len(clocks)} frames")]
+    missing = [clock for clock in range(1, highest) if clock not in clocks]
+    if not missing:
+        return []
+    named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    return [Problem(None, f"no frame has clock {named}: frames were taken away from a writer's end")]
