@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def plan(lab: Lab, wanted: list[str], model: dict[str, Any] | None) -> list[str]
     """What `up` would do, in words; empty when everything stands."""
     steps = [] if image.ready() else [f"build the base image {image.path()}"]
     presence = state.presence(lab)
-    if presence == "dead":
+    if presence != "alive" and state.load(lab):
         steps.append("take over what a lab without supervisor left")
     if presence != "alive":
         return [*steps, "make namespaces and stand-ins", *(f"boot {name}" for name in wanted)]
@@ -87,9 +88,9 @@ def _raise_surroundings(lab: Lab, checkout: Path, model: dict[str, Any] | None) 
     """Namespaces, cables and the supervisor, after clearing what a dead lab left of them."""
     done = []
     before = state.load(lab)
-    if state.presence(lab) == "dead":
-        destroy.take_down(lab)
-        done.append("took over a lab without supervisor" if before else "cleared the remains of a lab")
+    destroy.take_down(lab)
+    if before:
+        done.append("took over a lab without supervisor")
     was_there = before.get("netns_directory_was_there", True) and netns.NETNS_DIR.exists()
     record = {
         "lab_id": lab.lab_id,
@@ -115,15 +116,15 @@ def spec_hash(lab: Lab, model: dict[str, Any] | None) -> str:
 
 
 def read_spec(where: str | None, lab: Lab) -> dict[str, Any] | None:
-    """The model API's specification from a JSON file; without a file, what the standing lab has.
+    """The model API's specification from a JSON file (`-`: standard input); without one, what the standing lab has.
 
     Raises LabError for a file that is missing, is not JSON or does not hold {"model": {...}}.
     """
+    stored = state.load(lab).get("model")
     if where is None:
-        model = state.load(lab).get("model")
-        return model if isinstance(model, dict) else None
+        return stored
     try:
-        content = json.loads(Path(where).read_text())
+        content = json.loads(sys.stdin.read() if where == "-" else Path(where).read_text())
     except OSError as error:
         raise LabError(f"spec {where}: {error.strerror}: give a readable JSON file") from None
     except ValueError as error:
@@ -131,5 +132,6 @@ def read_spec(where: str | None, lab: Lab) -> dict[str, Any] | None:
     if not isinstance(content, dict) or set(content) - {"model"} or not isinstance(content.get("model"), dict | None):
         raise LabError(f'spec {where}: it must hold {{"model": {{...}}}} and nothing else')
     if content.get("model"):
-        standins.model_api(lab, content["model"])
-    return content.get("model") or None
+        standins.model_api(lab, content["model"])  # refuses what it cannot start
+        return dict(content["model"])
+    return stored

@@ -53,8 +53,8 @@ def install(lab: Lab) -> None:
 def start(lab: Lab, deadline: float = 10.0) -> int:
     """Start the supervisor, detached, and return its pid once it answers. Raises LabError when it does not."""
     lab.logs.mkdir(parents=True, exist_ok=True)
-    with open(lab.logs / "supervisor.log", "a") as log:
-        child = subprocess.Popen(
+    with (lab.logs / "supervisor.log").open("a") as log:
+        child = subprocess.Popen(  # noqa: S603  (argv, no shell; every word is ours)
             [keys.interpreter(), "-s", "-E", str(lab.runtime / "program/supervisor.py"), lab.lab_id],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import cgroups
 import control
 import image
+import keys
 import netns
 import state
-from errors import LabError, attempt
+from errors import LabError, attempt, run
 from topology import Lab
 
 
@@ -28,6 +28,7 @@ def power_off(lab: Lab, deadline: float = 40.0) -> None:
 
 def take_down(lab: Lab) -> None:
     """End every process, mount and namespace of the lab; its disks and keys stay. Needs nothing of it to be whole."""
+    keys.end_connections(lab)
     # the supervisor first: it would boot again what is being killed
     cgroups.kill(lab, "supervisor")
     cgroups.kill(lab)
@@ -42,7 +43,7 @@ def take_down(lab: Lab) -> None:
 def remove_state(lab: Lab) -> None:
     """Remove disks, keys, CA and logs. Expects the lab to be down."""
     # never follow a mount, should one have stayed
-    subprocess.run(["rm", "-rf", "--one-file-system", str(lab.state)], check=True)
+    run(["rm", "-rf", "--one-file-system", str(lab.state)])
     _remove_if_empty(lab.state.parent)
 
 

@@ -14,14 +14,32 @@ import sys
 import time
 from pathlib import Path
 
-from errors import LabError, attempt
+from errors import LabError, attempt, run
 
 CACHE = Path("/var/cache/glasslab")
 SUITE = "trixie"
 PACKAGES = (
-    "systemd systemd-sysv dbus ifupdown2 iptables nftables ebtables bridge-utils iproute2 iputils-ping openssh-server "
-    "python3 python3-venv python3-apt sudo procps netbase ca-certificates tcpdump conntrack"
-).split()
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "ifupdown2",
+    "iptables",
+    "nftables",
+    "ebtables",
+    "bridge-utils",
+    "iproute2",
+    "iputils-ping",
+    "openssh-server",
+    "python3",
+    "python3-venv",
+    "python3-apt",
+    "sudo",
+    "procps",
+    "netbase",
+    "ca-certificates",
+    "tcpdump",
+    "conntrack",
+)
 EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
 HOOKS = (
     # host keys and machine id belong to a machine, not to the image
@@ -29,7 +47,7 @@ HOOKS = (
     # ifupdown2 answers with an error where this directory is missing, as it is in Debian's iproute2
     'mkdir -p "$1"/etc/iproute2/rt_tables.d "$1"/etc/network/interfaces.d',
     # no package index is reachable from the lab, and nobody looks at its consoles
-    'for unit in apt-daily.timer apt-daily-upgrade.timer console-getty.service; do'
+    "for unit in apt-daily.timer apt-daily-upgrade.timer console-getty.service; do"
     ' ln -sf /dev/null "$1"/etc/systemd/system/$unit; done',
 )
 
@@ -38,6 +56,11 @@ def path() -> Path:
     """Where the image of exactly these packages and hooks is."""
     recipe = json.dumps([SUITE, PACKAGES, EXCLUDED, HOOKS]).encode()
     return CACHE / f"image-{hashlib.sha256(recipe).hexdigest()[:12]}"
+
+
+def identity() -> str:
+    """Tells two builds of one recipe apart: a disk fits only the build it was begun on."""
+    return f"{path().name} {(path() / 'etc/machine-id').stat().st_mtime_ns}"
 
 
 def ready() -> bool:
@@ -53,7 +76,7 @@ def ensure() -> bool:
     if ready():
         return False
     CACHE.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "image.lock", "w") as lock:
+    with (CACHE / "image.lock").open("w") as lock:
         _wait_for(lock.fileno())
         if ready():
             return False
@@ -86,14 +109,14 @@ def _build(lock: int) -> None:
     print(f"base image: Debian {SUITE} with {len(PACKAGES)} packages, about half a minute", file=sys.stderr, flush=True)
     last = ""
     # If this program is killed, mmdebstrap is told to end, and until it has, the lock it inherited keeps others out.
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603  (argv, no shell; every word is ours)
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         pass_fds=[lock],
-        preexec_fn=_die_with_parent,
+        preexec_fn=_die_with_parent,  # one thread only, and it makes one system call
     ) as child:
         assert child.stdout is not None
         for line in child.stdout:
@@ -104,9 +127,11 @@ def _build(lock: int) -> None:
                 last = line
     if child.returncode != 0:
         discard(place)
-        raise LabError(f"base image: mmdebstrap ended with {child.returncode}: {last or 'no message'}: is the network up?")
+        raise LabError(
+            f"base image: mmdebstrap ended with {child.returncode}: {last or 'no message'}: is the network up?"
+        )
     place.chmod(0o755)
-    os.replace(place, path())
+    place.replace(path())
 
 
 def discard(place: Path) -> None:
@@ -115,7 +140,7 @@ def discard(place: Path) -> None:
         mounted = line.split()[4]
         if mounted.startswith(f"{place}/"):
             attempt(["umount", "-l", mounted])
-    subprocess.run(["rm", "-rf", "--one-file-system", str(place)], check=False)
+    run(["rm", "-rf", "--one-file-system", str(place)])
 
 
 def remove_cache() -> bool:

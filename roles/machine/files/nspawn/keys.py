@@ -1,12 +1,11 @@
-"""SSH identities of a lab: one key for the control side, one host key a machine, and the configuration that uses them."""
+"""SSH identities of a lab: a key for the control side, a host key a machine, and the configuration that uses them."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-from errors import run
+from errors import attempt, run
 from topology import MACHINES, Lab
 
 
@@ -16,8 +15,8 @@ def _generate(where: Path, comment: str) -> None:
     for leftover in (partial, partial.with_name(f"{partial.name}.pub")):
         leftover.unlink(missing_ok=True)
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(partial)])
-    os.replace(f"{partial}.pub", f"{where}.pub")
-    os.replace(partial, where)
+    partial.with_name(f"{partial.name}.pub").replace(f"{where}.pub")
+    partial.replace(where)
 
 
 def ensure(lab: Lab) -> bool:
@@ -88,6 +87,20 @@ Host *
 
 
 def forget_connections(lab: Lab, machine: str) -> None:
-    """Take away control sockets that lead to a machine which has just gone down (through pve they all do)."""
-    for name in MACHINES if machine == "pve" else (machine,):
-        (lab.runtime / f"cm-{name}").unlink(missing_ok=True)
+    """Take away the sockets of ssh's shared connections that lead to a machine which has just gone down.
+
+    Through pve they all do; which of Ansible's (in cp/) lead where cannot be told, and a new one costs little.
+    """
+    for shared in _shared_connections(lab):
+        if machine == "pve" or shared.parent.name == "cp" or shared.name == f"cm-{machine}":
+            shared.unlink(missing_ok=True)
+
+
+def end_connections(lab: Lab) -> None:
+    """End ssh's shared connections: they outlive the commands that opened them and would hold the lab's namespaces."""
+    for shared in _shared_connections(lab):
+        attempt(["ssh", "-F", "/dev/null", "-o", f"ControlPath={shared}", "-O", "exit", "lab"], timeout=3.0)
+
+
+def _shared_connections(lab: Lab) -> list[Path]:
+    return [place for place in (*lab.runtime.glob("cm-*"), *lab.runtime.glob("cp/*")) if place.is_socket()]

@@ -38,10 +38,14 @@ def command_line(arguments: list[str]) -> argparse.Namespace:
     owned.add_argument("--checkout", type=Path, default=CHECKOUT, help="whose lab it is (default: this program's)")
     owned.add_argument("--force", action="store_true", help="also a living lab of another checkout")
 
-    verbs.add_parser("preflight", parents=[common, owned], help="is everything there that a lab needs?")
+    first = verbs.add_parser("preflight", parents=[common, owned], help="is everything there that a lab needs?")
+    first.add_argument("--machine", help="a machine of the inventory, whose other data follows, to compare")
+    for name in ("address", "mac", "port"):
+        first.add_argument(f"--{name}", default="", help="as the inventory has it; empty is not compared")
+    verbs.add_parser("image", parents=[common], help="build the base image unless it is there")
     up = verbs.add_parser("up", parents=[common, owned], help="bring up surroundings and machines")
     up.add_argument("--machines", default=",".join(topology.MACHINES), help="which to boot (default: %(default)s)")
-    up.add_argument("--spec", help='JSON file: {"model": {"command": [...]} or {"relay": {...}}}')
+    up.add_argument("--spec", help='JSON file or -: {"model": {"command": [...]} or {"relay": {...}}}')
     verbs.add_parser("down", parents=[common, owned], help="halt the machines, keep disks and keys")
     gone = verbs.add_parser("destroy", parents=[common, owned], help="remove all of the lab")
     gone.add_argument("--cache", action="store_true", help="also the base image")
@@ -65,9 +69,19 @@ def _print(result: dict[str, Any]) -> int:
 
 def do_preflight(lab: topology.Lab, options: argparse.Namespace) -> int:
     """Check this machine and who owns the lab."""
+    if options.machine:
+        topology.compare(options.machine, {name: getattr(options, name) for name in ("address", "mac", "port")})
     preflight.check(lab)
     state.refuse_foreign(lab, options.checkout, options.force)
-    return _print({"changed": False, "lab_id": lab.lab_id, "presence": state.presence(lab)})
+    found = {"presence": state.presence(lab), "image_ready": image.ready()}
+    return _print({"changed": False, "lab_id": lab.lab_id, **found})
+
+
+def do_image(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Build the base image, by far the longest step, apart from the others."""
+    preflight.check(lab)
+    changed = not image.ready() if options.check else image.ensure()
+    return _print({"changed": changed, "image": str(image.path())})
 
 
 def do_up(lab: topology.Lab, options: argparse.Namespace) -> int:
@@ -117,7 +131,7 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
 def do_status(lab: topology.Lab, options: argparse.Namespace) -> int:
     """Say what runs."""
     record = state.load(lab)
-    result = {"lab_id": lab.lab_id, "presence": state.presence(lab), "checkout": record.get("checkout")}
+    result: dict[str, Any] = {"lab_id": lab.lab_id, "presence": state.presence(lab), "checkout": record.get("checkout")}
     if result["presence"] == "alive":
         result |= {key: value for key, value in control.ask(lab, verb="status").items() if key != "changed"}
     if options.json:
@@ -147,11 +161,13 @@ def do_ns_exec(lab: topology.Lab, options: argparse.Namespace) -> int:
     where = netns.path(lab, options.name)
     if not where.exists():
         raise LabError(f"network namespace {where.name} does not exist: build the lab first (make demo)")
-    return subprocess.run(["nsenter", f"--net={where}", *_command(options)], check=False).returncode
+    argv = ["nsenter", f"--net={where}", *_command(options)]
+    return subprocess.run(argv, check=False).returncode  # noqa: S603  (root runs what root typed)
 
 
 VERBS = {
     "preflight": do_preflight,
+    "image": do_image,
     "up": do_up,
     "down": do_down,
     "destroy": do_destroy,

@@ -87,11 +87,8 @@ def build(lab: Lab) -> None:
     for name in topology.NAMESPACES:
         _create(lab, name)
     for near, far in topology.CABLES:
-        run(
-            ["ip", "-n", lab.namespace(near.namespace), "link", "add", near.interface, "address", near.mac]
-            + ["type", "veth", "peer", "name", far.interface, "address", far.mac]
-            + ["netns", lab.namespace(far.namespace)]
-        )
+        peer = f"{far.interface} address {far.mac} netns {lab.namespace(far.namespace)}"
+        _batch(lab, near.namespace, [f"link add {near.interface} address {near.mac} type veth peer name {peer}"])
     for name, commands in topology.HOST_COMMANDS.items():
         _batch(lab, name, list(commands))
     write_sysctls(path(lab, "lan"), ROUTER)

@@ -58,7 +58,7 @@ def tools() -> None:
     missing = {package for tool, package in TOOLS.items() if not shutil.which(tool, path=path)}
     if missing:
         packages = " ".join(sorted(missing))
-        raise LabError(f"missing tools, in the Debian packages {packages}: install them with: apt-get install {packages}")
+        raise LabError(f"tools are missing: install the Debian packages: apt-get install {packages}")
 
 
 def keyring() -> None:
@@ -82,7 +82,7 @@ def memory() -> None:
             available = int(line.split()[1]) * 1024
             if available < MEMORY:
                 raise LabError(
-                    f"{available // MEGABYTE} MB of memory available, {MEMORY // MEGABYTE} MB needed: end other programs"
+                    f"{available // MEGABYTE} MB of memory free, {MEMORY // MEGABYTE} MB needed: end programs"
                 )
 
 
@@ -99,7 +99,9 @@ def kernel() -> None:
             (Path(folder) / part).mkdir()
         for what, script in probes.items():
             argv = ["unshare", "--net", "--mount", "sh", "-c", script, "probe", folder]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            done = subprocess.run(  # noqa: S603  (argv of ours)
+                argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            )
             if done.returncode != 0:
                 why = (done.stderr.strip().splitlines() or ["no message"])[-1]
                 raise LabError(f"this kernel or container gives no {what} ({why}): use a machine or VM of its own")
@@ -113,7 +115,7 @@ def _existing(place: Path) -> Path:
 
 def foreign_names(lab: Lab) -> None:
     """Names that the lab needs and that something else has: recognised by there being no state of ours."""
-    if lab.state.exists() or lab.runtime.exists():
+    if state.load(lab) or lab.runtime.exists():
         return
     for name in topology.NAMESPACES:
         if netns.path(lab, name).exists():
@@ -124,4 +126,6 @@ def foreign_names(lab: Lab) -> None:
     for tree in cgroups.roots():
         where = cgroups.directory(lab, tree)
         if where.exists() and cgroups.processes(where):
-            raise LabError(f"control group {where} is in use and is no lab's: end its processes or choose another lab_id")
+            raise LabError(
+                f"control group {where} is in use and is no lab's: end its processes or choose another lab_id"
+            )

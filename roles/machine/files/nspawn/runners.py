@@ -77,7 +77,7 @@ class MachineRunner:
 
     async def _run(self) -> None:
         try:
-            with open(self.lab.logs / f"{self.name}.console", "ab") as console:
+            with (self.lab.logs / f"{self.name}.console").open("ab") as console:
                 while await self._once(console) == machine.REBOOT and self._reboot():
                     pass
         except (LabError, OSError) as error:
@@ -146,7 +146,7 @@ class StandinRunner:
         if after is not None:
             await after
         argv = cgroups.launcher(self.lab, "standins", self.standin.command(self.lab))
-        with open(standins.log_file(self.lab, self.standin.name), "ab") as log:
+        with standins.log_file(self.lab, self.standin.name).open("ab") as log:
             while not self.stopping:
                 self.process = await _spawn(argv, log)
                 code = await self.process.wait()

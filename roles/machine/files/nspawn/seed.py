@@ -99,8 +99,12 @@ def write(lab: Lab, machine: Machine, root: Path) -> None:
     """Fill a fresh disk. Raises LabError when a host key cannot be made."""
     etc = root / "etc"
     _file(etc / "hostname", f"{machine.name}\n")
-    own = "" if machine.name in ("agent", "logs") else f"{machine.address} {machine.name}.glasslab.test {machine.name}\n"
-    _file(etc / "hosts", f"127.0.0.1 localhost\n{own}10.10.10.10 agent\n10.10.10.20 logs\n::1 localhost ip6-localhost\n")
+    own = (
+        "" if machine.name in ("agent", "logs") else f"{machine.address} {machine.name}.glasslab.test {machine.name}\n"
+    )
+    _file(
+        etc / "hosts", f"127.0.0.1 localhost\n{own}10.10.10.10 agent\n10.10.10.20 logs\n::1 localhost ip6-localhost\n"
+    )
     # a symlink to a resolver that does not run here would be followed
     (etc / "resolv.conf").unlink(missing_ok=True)
     _file(etc / "resolv.conf", f"nameserver {RESOLVER}\noptions timeout:2 attempts:2\n")

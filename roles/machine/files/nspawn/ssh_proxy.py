@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 
 ADDRESSES = {"pve": ("192.168.50.2", 22)}
 TIMEOUT = 5.0
@@ -18,7 +19,7 @@ CLONE_NEWNET = 0x40000000
 
 def connect(lab_id: str, machine: str) -> socket.socket:
     """A connection to the machine's sshd, made inside the lab's `ctl` namespace. Raises OSError."""
-    with open(f"/run/netns/{lab_id}-ctl") as namespace:
+    with Path(f"/run/netns/{lab_id}-ctl").open() as namespace:
         if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     end = time.monotonic() + TIMEOUT

@@ -51,7 +51,7 @@ def supervisor_lock(lab: Lab) -> Path:
 def alive(lab: Lab) -> bool:
     """True when the lab's supervisor lives, as its lock says: a pid could be somebody else's by now."""
     try:
-        with open(supervisor_lock(lab)) as file:
+        with supervisor_lock(lab).open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -82,9 +82,9 @@ def write(where: Path, text: str, mode: int = 0o600) -> bool:
     if where.exists() and where.read_text() == text:
         return False
     partial = where.with_name(f".{where.name}.new")
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
-        file.write(text)
-    os.replace(partial, where)
+    partial.touch(mode)
+    partial.write_text(text)
+    partial.replace(where)
     return True
 
 

@@ -105,7 +105,7 @@ async def serve(lab: Lab) -> None:
 def main() -> int:
     """Take the lock and serve; 1 when another supervisor of this lab lives."""
     lab = topology.lab(sys.argv[1])
-    with open(state.supervisor_lock(lab), "w") as lock:
+    with state.supervisor_lock(lab).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,7 +17,7 @@ NAMES = {"model.glasslab.test": MODEL_ADDRESS, "elsewhere.glasslab.test": ELSEWH
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that boots its own systemd: `address` is where SSH answers, `port` the hypervisor's end of its cable."""
+    """A machine that boots its own systemd. SSH answers on `address`; `port` is the hypervisor's end of its cable."""
 
     name: str
     address: str
@@ -151,3 +151,13 @@ def machines(text: str) -> list[str]:
         if name not in MACHINES:
             raise LabError(f"unknown machine {name!r}: the embedded lab has {', '.join(MACHINES)}")
     return [name for name in MACHINES if name in wanted]
+
+
+def compare(name: str, given: dict[str, str]) -> None:
+    """Raise LabError when an inventory gives a machine another address, MAC or port than the embedded lab has."""
+    if name not in MACHINES:
+        raise LabError(f"unknown machine {name!r}: the embedded lab has {', '.join(MACHINES)}")
+    for what, value in given.items():
+        own = getattr(MACHINES[name], what)
+        if value and value.lower() != own:
+            raise LabError(f"machine_{what} of {name} is {value!r}: the embedded lab has {own} there, and only that")
