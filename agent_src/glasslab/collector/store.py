@@ -97,7 +97,7 @@ class Store:
         self._writing.execute("PRAGMA synchronous=FULL")
         (found,) = self._writing.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
-            raise sqlite3.DatabaseError(f"integrity check: {found}")
+            raise sqlite3.DatabaseError(f"integrity check: {' '.join(found.split())}")
         self._writing.executescript(SCHEMA)
 
     @property
