@@ -11,7 +11,7 @@ from glasslab.keys import KeyFileError
 from glasslab.models.openai_chat import OpenAIChat
 from glasslab.recorder import Recorder
 from glasslab.settings import Settings, SettingsError
-from glasslab.toolbox import Toolbox, files_server
+from glasslab.toolbox import REQUEST_TIMEOUT, Toolbox, files_server
 
 CONFIGURATION_ERRORS: Final = (SettingsError, KeyFileError, pins.LockError)  # each text is one line for the user
 
@@ -49,4 +49,8 @@ def make_model(settings: Settings) -> OpenAIChat:
 def toolbox_maker(settings: Settings) -> Callable[[], Toolbox]:
     """Return what makes a tool connection for one session."""
     server = files_server(settings.server_environment()) if settings.mcp_server == "stdio" else settings.mcp_server
-    return lambda: Toolbox(server, revision=settings.mcp_revision, max_result_bytes=settings.max_result_bytes)
+    # A call makes the server commit twice, each within the log's deadline; the server's own answer has to arrive first.
+    timeout = REQUEST_TIMEOUT + 2 * settings.hec_deadline
+    return lambda: Toolbox(
+        server, revision=settings.mcp_revision, timeout=timeout, max_result_bytes=settings.max_result_bytes
+    )

@@ -162,7 +162,7 @@ class Toolbox:
         if self._portal is None or self._session is None:
             raise ToolServerError("the tool server is not connected")
         try:
-            json.dumps([name, arguments], ensure_ascii=False, allow_nan=False).encode("utf-8")
+            json.dumps([name, arguments, meta], ensure_ascii=False, allow_nan=False).encode("utf-8")
         except (ValueError, TypeError, RecursionError) as error:
             # The SDK would end the whole connection over a value that JSON in UTF-8 cannot carry.
             return ToolResult(

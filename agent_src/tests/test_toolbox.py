@@ -1,5 +1,6 @@
 """The MCP host: starting and ending a child, bounds and timeouts, and servers that misbehave."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 from hec_stub import HecStub
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError
 from tool_servers import eventually, make_documents, meta, open_descriptors, server_env
 
 from glasslab.mcp_session import cap
 from glasslab.toolbox import ServerCommand, Toolbox, files_server
 from glasslab.tooltypes import ToolServerError
+from glasslab.transports import Wire
 
 # A server in a few lines: answers initialize and tools/list, and to a call whatever the tool's name stands for.
 FAKE = """
@@ -245,3 +249,31 @@ def test_cap_never_tears_a_character(text: str, limit: int, kept: str) -> None:
     size = len(text.encode())
     note = "" if size <= limit else f"\n[cut: {len(kept.encode())} of {size} bytes shown]"
     assert cap(text, limit) == kept + note
+
+
+def test_an_endless_line_is_not_kept_in_memory() -> None:
+    class Endless:
+        chunks = 200
+
+        async def receive(self, size: int) -> bytes:
+            largest.append(len(wire.reader._buffer))
+            self.chunks -= 1
+            return b"x" * size if self.chunks else b"\n"
+
+    largest: list[int] = []
+    wire = Wire(Endless(), 100_000, dict)  # type: ignore[arg-type]  # all that the reader needs of a stream
+    wire.pending[7] = "tools/call"
+    answer = asyncio.run(wire.reader.receive())
+    assert isinstance(answer, SessionMessage)
+    assert isinstance(answer.message, JSONRPCError)
+    assert answer.message.id == 7
+    assert "longer than 100000 bytes" in answer.message.error.message
+    assert max(largest) < 300_000
+
+
+@pytest.mark.parametrize("call_id", ["\ud800", "x" * 300])
+def test_an_odd_call_id_is_an_error_and_no_more(env: dict[str, str], call_id: str) -> None:
+    with Toolbox(files_server(env)) as box:
+        box.connect(meta())
+        assert box.call("list_files", {}, meta(call=call_id)).is_error
+        assert box.call("list_files", {}, meta(call="c1")).text == "a.md\nb.md"
