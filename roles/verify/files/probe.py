@@ -83,6 +83,7 @@ def ping(address: str, timeout: float) -> str:
     with socket.socket(family(address), socket.SOCK_RAW, socket.IPPROTO_ICMPV6 if six else socket.IPPROTO_ICMP) as one:
         where = socket.getaddrinfo(address, None)[0][4]
         if address.lower().startswith("ff"):  # a group's members answer from addresses of their own
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 0)  # this machine is no answer
             one.sendto(request, where)
             one.settimeout(timeout)
             with contextlib.suppress(TimeoutError):

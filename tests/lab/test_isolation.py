@@ -1,0 +1,290 @@
+"""The lab's walls: what is open, what is closed, that each rule matters, and that they stand again after everything."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from isolationtools import (
+    LOADER,
+    PLACES,
+    answers,
+    differing,
+    door,
+    heard,
+    managed,
+    playbook_lines,
+    pve,
+    reboot,
+    rules,
+    run,
+    see,
+    take_receipt,
+    wait_for,
+)
+from labtools import STATE, playbook
+
+REACHED = {"open", "refused"}
+AGENT, CTL = PLACES["agent"], PLACES["controller"]
+LOGS_SSH = door("10.10.10.20", tcp=[22])
+LOGS_HEC = door("10.10.10.20", tcp=[8088])
+MODEL = door("203.0.113.10", tcp=[443])
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """Each test begins and ends with the walls up."""
+    assert pve(f"{LOADER} check") == "as loaded\n"
+    yield
+    pve(f"{LOADER} apply")
+    assert pve(f"{LOADER} check") == "as loaded\n"
+
+
+def br_netfilter(value: int) -> None:
+    calls = ("iptables", "ip6tables", "arptables")
+    pve("sysctl -qw " + " ".join(f"net.bridge.bridge-nf-call-{call}={value}" for call in calls))
+
+
+@pytest.fixture(params=[0, 1], ids=["br_netfilter=0", "br_netfilter=1"])
+def bridge_netfilter(request: pytest.FixtureRequest) -> Iterator[int]:
+    former = int(pve("sysctl -n net.bridge.bridge-nf-call-iptables"))
+    br_netfilter(request.param)
+    yield request.param
+    br_netfilter(former)
+
+
+def test_receipt_of_the_playbook() -> None:
+    """The published 28 probes, another internet host and the log's other ports blocked; the needed flows open."""
+    done = playbook("playbooks/verify.yml")
+    assert done.returncode == 0, playbook_lines(done)
+    result = json.loads((STATE / "receipts" / "latest.json").read_text(encoding="utf-8"))
+    published = [row for row in result["probes"] if row["target"] in ("hypervisor", "LAN", "other lab")]
+    assert Counter(row["target"] for row in published) == {"hypervisor": 12, "LAN": 12, "other lab": 4}
+    assert {row["observed"] for row in published} == {"blocked"}
+    assert all(row["control"]["answer"] in REACHED for row in result["probes"])
+    assert result["counts"] == {"blocked": 33, "reachable": 4, "unproven": 0}
+
+
+def test_bridge_netfilter_makes_no_difference(bridge_netfilter: int) -> None:
+    assert differing(take_receipt()) == []
+
+
+def test_nothing_enters_the_lab_but_replies() -> None:
+    assert not heard(AGENT, CTL, "10.10.10.10"), "a datagram from the LAN entered the lab"
+    assert heard(AGENT, PLACES["hypervisor"], "10.10.10.10"), "the hypervisor itself may reach its guests"
+    assert set(answers("controller", door("10.10.10.20", tcp=[22, 8088, 8089], ping=True))) == {"silent"}
+
+
+# Each rule taken away alone: what is no longer closed, or no longer open. Where a second layer holds, both are named.
+MUTATIONS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
+    "filter INPUT jump": ("iptables -D INPUT -i vmbr1 -j GLASSLAB-INPUT", door("192.168.50.2", tcp=[22]), REACHED),
+    "filter INPUT drop": ("iptables -D GLASSLAB-INPUT -j DROP", door("10.20.20.1", tcp=[8006], ping=True), REACHED),
+    "filter FORWARD jump": (
+        "iptables -D FORWARD -i vmbr1 -j GLASSLAB-FORWARD",
+        door("192.168.50.10", tcp=[80]),
+        REACHED,
+    ),
+    "filter FORWARD drop": (
+        "iptables -D GLASSLAB-FORWARD -j DROP",
+        door("203.0.113.80", tcp=[443], ping=True),
+        REACHED,
+    ),
+    "bridge table": ("nft delete table bridge glasslab", LOGS_SSH, REACHED),
+    "bridge drop": ("nft flush chain bridge glasslab forward", LOGS_SSH, REACHED),
+    "foreign rule ahead in INPUT": ("iptables -I INPUT -i vmbr1 -j ACCEPT", door("10.10.10.1", tcp=[22]), REACHED),
+    "foreign rule ahead in FORWARD": ("iptables -I FORWARD -j ACCEPT", door("192.168.50.1", tcp=[80]), REACHED),
+    "masquerade": ("iptables -t nat -F GLASSLAB-POSTROUTING", MODEL, {"silent"}),
+    "replies into the lab": ("iptables -D GLASSLAB-FORWARD 1", MODEL, {"silent"}),
+    "forwarding": ("sysctl -qw net.ipv4.ip_forward=0", MODEL, {"silent"}),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_rule_matters(name: str) -> None:
+    taken, target, expected = MUTATIONS[name]
+    before = answers("agent", target)
+    pve(taken)
+    assert set(answers("agent", target)) <= expected, f"without {name} nothing changed at {target['name']}"
+    assert set(before).isdisjoint(expected)
+    assert pve(f"{LOADER} check", check=False) != "as loaded\n", f"the loader did not notice: {name}"
+    foreign = [line for line in rules().splitlines() if line.endswith("-j ACCEPT") and "GLASSLAB" not in line]
+    pve(f"{LOADER} apply")
+    assert answers("agent", target) == before
+    # What somebody else put there is behind ours now, not gone.
+    assert all(line in rules().splitlines() for line in foreign)
+    for line in foreign:
+        pve(f"iptables {line.replace('-A ', '-D ', 1)}")
+
+
+def test_flow_to_the_log_where_bridged_frames_pass_iptables() -> None:
+    """With br_netfilter 1 either layer closes, and the flow needs both."""
+    former = int(pve("sysctl -n net.bridge.bridge-nf-call-iptables"))
+    br_netfilter(1)
+    try:
+        pve("nft delete table bridge glasslab")
+        assert answers("agent", LOGS_SSH) == ["silent"], "iptables alone did not hold"
+        pve("iptables -D FORWARD -i vmbr1 -j GLASSLAB-FORWARD; iptables -D FORWARD -o vmbr1 -j GLASSLAB-FORWARD")
+        assert answers("agent", LOGS_SSH) == ["open"]
+        pve(f"{LOADER} apply")
+        flow = next(line for line in rules().splitlines() if "flow log" in line)
+        pve(f"iptables {flow.replace('-A ', '-D ', 1)}")
+        assert answers("agent", LOGS_HEC) == ["silent"], "the flow's rule does nothing"
+    finally:
+        br_netfilter(former)
+
+
+def test_inbound_jump_matters() -> None:
+    pve("iptables -D FORWARD -o vmbr1 -j GLASSLAB-FORWARD")
+    assert heard(AGENT, CTL, "10.10.10.10")
+    pve(f"{LOADER} apply")
+    assert not heard(AGENT, CTL, "10.10.10.10")
+
+
+def test_port_outside_the_bridge_is_closed_too() -> None:
+    """`systemctl restart networking` deletes the bridge: the guest's port is then one of the hypervisor's own."""
+    mac = pve("cat /sys/class/net/vmbr1/address").strip()
+    # The hypervisor would answer ARP on the bare port; the guest is spared the lookup, its frames are taken there.
+    run(AGENT, "ip", "neighbour", "replace", "10.10.10.1", "lladdr", mac, "dev", "eth0", "nud", "permanent")
+    try:
+        pve(f"ip link set tap101i0 nomaster; ip link set tap101i0 down; ip link set tap101i0 address {mac} up")
+        assert not heard(PLACES["hypervisor"], AGENT, "192.168.50.2")
+        pve("iptables -D INPUT -i tap101i0 -j GLASSLAB-INPUT")
+        assert heard(PLACES["hypervisor"], AGENT, "192.168.50.2")
+    finally:
+        run(AGENT, "ip", "neighbour", "del", "10.10.10.1", "dev", "eth0")
+        pve(f"{LOADER} apply")
+
+
+def test_ipv6_is_closed_twice() -> None:
+    """Off on the bridge, and dropped when somebody turns it on."""
+    assert pve("sysctl -n net.ipv6.conf.vmbr1.disable_ipv6") == "1\n"
+    assert set(answers("agent", door("ff02::1%eth0", ping=True))) == {"silent"}
+    pve("sysctl -qw net.ipv6.conf.vmbr1.disable_ipv6=0; ip -6 address add fe80::1/64 dev vmbr1 nodad")
+    target = door("fe80::1%eth0", tcp=[22, 8006], ping=True)
+    assert set(answers("agent", target)) == {"silent"}, "ip6tables did not hold"
+    pve("ip6tables -D INPUT -i vmbr1 -j GLASSLAB-INPUT; ip6tables -D OUTPUT -o vmbr1 -j GLASSLAB-OUTPUT")
+    assert set(answers("agent", target)) == {"open"}
+    assert "IPv6 is on at vmbr1" in pve(f"{LOADER} check", check=False)
+    pve(f"{LOADER} apply")
+    assert pve("ip -6 address show dev vmbr1") == ""
+
+
+EVENTS = {
+    "loaded three times": f"{LOADER} apply; {LOADER} apply; {LOADER} apply",
+    "ifreload -a": "ifreload -a",
+    "systemctl restart networking": "systemctl restart networking",
+}
+
+
+@pytest.mark.parametrize("event", [*EVENTS, "reboot"])
+def test_same_after(event: str) -> None:
+    """The same rules, none doubled, and the same receipt."""
+    before = rules()
+    if event == "reboot":
+        reboot()
+    else:
+        pve(EVENTS[event])
+    wait_for("the walls stand again", lambda: pve(f"{LOADER} check", check=False) == "as loaded\n", 10)
+    wait_for("the model can be reached again", lambda: answers("agent", MODEL) == ["open"], 10)
+    assert rules() == before
+    assert differing(take_receipt()) == []
+
+
+BROKEN = {
+    "iptables-restore cannot be run": ("chmod -x /usr/sbin/xtables-nft-multi", "chmod +x /usr/sbin/xtables-nft-multi"),
+    "rules.v4 is corrupt": (
+        "echo 'nonsense' >> /etc/glasslab/network/rules.v4",
+        "sed -i '$d' /etc/glasslab/network/rules.v4",
+    ),
+    "nft is missing": ("mv /usr/sbin/nft /usr/sbin/nft.away", "mv /usr/sbin/nft.away /usr/sbin/nft"),
+}
+
+
+def assert_closed_but_managed() -> None:
+    assert managed(), "management went down"
+    assert "UP" not in pve("ip -oneline link show vmbr1").split(">")[0], "the bridge is up without rules"
+    reached = [probe for probe in see("agent", TARGETS_OF_THE_AGENT) if probe["answer"] in REACHED]
+    assert reached == []
+
+
+TARGETS_OF_THE_AGENT = [door("192.168.50.2", tcp=[22]), door("10.10.10.1", tcp=[22, 8006], ping=True), LOGS_SSH, MODEL]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_fails_closed(broken: str) -> None:
+    """What cannot be loaded leaves the bridge down and management up, says so, and stops the role."""
+    breaks, repairs = BROKEN[broken]
+    pve(breaks)
+    try:
+        pve("systemctl restart networking")
+        assert_closed_but_managed()
+        assert "glasslab-network: apply:" in pve("journalctl --unit networking --unit glasslab-network --lines 20")
+        if broken.startswith("iptables-restore"):
+            reboot()
+            assert_closed_but_managed()
+            assert "glasslab-network: apply:" in pve("journalctl --boot --unit glasslab-network")
+            done = playbook("playbooks/network.yml")
+            assert done.returncode != 0
+            assert "iptables-restore cannot be run" in playbook_lines(done)
+    finally:
+        pve(repairs)
+    pve("ifup vmbr1")
+    wait_for("the model can be reached again", lambda: answers("agent", MODEL) == ["open"], 10)
+    assert differing(take_receipt()) == []
+
+
+REFUSED = {
+    "flow to a special-purpose range": (
+        {
+            "network_flows": [
+                {"name": "x", "from": "agent", "to": "192.168.50.10", "protocol": "tcp", "ports": [22], "why": "-"}
+            ]
+        },
+        "network_flows: x: to 192.168.50.10 is inside the special-purpose range 192.168.0.0/16",
+    ),
+    "subnet in use": (
+        {"network_subnet": "10.20.20.0/24", "network_address": "10.20.20.2", "network_guests": [], "network_flows": []},
+        "network_subnet 10.20.20.0/24 is in use: vmbr2 has 10.20.20.1/24",
+    ),
+    "bridge that is somebody else's": (
+        {"network_bridge": "vmbr2", "network_guests": [], "network_flows": []},
+        "vmbr2 is already defined in /etc/network/interfaces",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_anything_is_changed(case: str) -> None:
+    variables, said = REFUSED[case]
+    before = pve("sha256sum /etc/glasslab/network/* /etc/network/interfaces")
+    done = playbook("playbooks/network.yml", "--extra-vars", json.dumps(variables))
+    assert done.returncode != 0
+    assert said in playbook_lines(done)
+    assert pve("sha256sum /etc/glasslab/network/* /etc/network/interfaces") == before
+
+
+def test_torn_down_byte_for_byte() -> None:
+    interfaces = pve("cat /etc/glasslab/network/interfaces.before")
+    former = json.loads(pve("cat /run/glasslab-network/former.json"))
+    done = playbook("playbooks/network.yml", "--extra-vars", "network_state=absent")
+    assert done.returncode == 0, playbook_lines(done)
+    left = pve(
+        "cat /etc/network/interfaces; echo ---; iptables-save; ip6tables-save; ls -d /etc/glasslab "
+        "/sys/class/net/vmbr1 "
+        "/usr/local/sbin/glasslab-network /run/glasslab-network /etc/systemd/system/glasslab-network.service "
+        "/etc/systemd/system/*/glasslab-network.service 2>/dev/null; nft list tables",
+        check=False,
+    )
+    try:
+        assert left == interfaces + "---\n" + "".join(f"table {table}\n" for table in former["tables"])
+        paths = [path for path in former["sysctl"] if "/vmbr1/" not in path]
+        now = pve(f"cd /proc/sys; cat {' '.join(paths)}").split()
+        assert dict(zip(paths, now, strict=True)) == {path: former["sysctl"][path] for path in paths}
+    finally:
+        done = playbook("playbooks/network.yml")
+    assert done.returncode == 0, playbook_lines(done)
+    wait_for("the model can be reached again", lambda: answers("agent", MODEL) == ["open"], 10)
+    assert differing(take_receipt()) == []

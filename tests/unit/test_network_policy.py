@@ -1,0 +1,144 @@
+"""The network's policy: refused when it makes no sense, and rule files that say what it says."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+import yaml
+
+ROLE = Path(__file__).resolve().parents[2] / "roles" / "network"
+sys.path.insert(0, str(ROLE / "files"))
+
+import glasslab_network  # noqa: E402  (the role's files are no package; found by the line above)
+import preflight  # noqa: E402
+
+DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
+WEB = {"name": "web", "from": "agent", "to": "9.9.9.9", "protocol": "tcp", "ports": [80, 443], "why": "-"}
+
+
+def policy(**changes: Any) -> dict[str, Any]:
+    """The role's defaults as the preflight gets them, with changes."""
+    names = ("bridge", "uplink", "address", "subnet", "guests", "flows", "special_ranges")
+    return {**{name: copy.deepcopy(DEFAULTS[f"network_{name}"]) for name in names}, **changes}
+
+
+def flow(**changes: Any) -> dict[str, Any]:
+    return {"flows": [{**WEB, **changes}]}
+
+
+def guest(**changes: Any) -> dict[str, Any]:
+    first, second = copy.deepcopy(DEFAULTS["network_guests"])
+    return {"guests": [first, {**second, **changes}], "flows": []}
+
+
+def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
+    assert preflight.policy_problems(policy()) == []
+    assert preflight.policy_problems(policy(**flow())) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"subnet": "10.10.10.1/24"}, "network_subnet 10.10.10.1/24 is not"),
+        ({"subnet": "lab"}, "network_subnet lab is not"),
+        ({"bridge": "a-name-of-more-than-15"}, "network_bridge 'a-name-of-more-than-15'"),
+        ({"uplink": "vm br0"}, "network_uplink 'vm br0'"),
+        ({"address": "10.10.11.1"}, "network_address: address 10.10.11.1 is not one address inside"),
+        (guest(address="10.10.10.10"), "logs: address 10.10.10.10 is taken by agent"),
+        (guest(address="10.10.10.1"), "logs: address 10.10.10.1 is taken by network_address"),
+        (guest(name="agent"), "name 'agent' is used twice"),
+        (guest(port="tap101i0"), "port 'tap101i0' is used twice"),
+        (guest(port="tap; reboot"), "port 'tap; reboot' is malformed"),
+        (guest(mac="02:10:00:00:00:1"), "mac '02:10:00:00:00:1' is malformed"),
+        ({"special_ranges": ["10.0.0.0/33"]}, "network_special_ranges: 10.0.0.0/33"),
+        (flow(**{"from": "nobody"}), "from 'nobody' is no guest"),
+        (flow(to="example.org"), "to 'example.org' is neither a guest nor"),
+        (flow(to="10.10.10.99"), "to 10.10.10.99 is inside the lab's own subnet"),
+        (flow(to="192.168.50.0/24"), "inside the special-purpose range 192.168.0.0/16"),
+        (flow(to="0.0.0.0/0"), "inside the lab's own subnet"),
+        (flow(to="logs", protocol="udp"), "only tcp"),
+        (flow(ports=[]), "ports [] must be"),
+        (flow(ports=[0]), "ports [0] must be"),
+        (flow(ports=[65536]), "ports [65536] must be"),
+        (flow(name='x" -j ACCEPT'), "the name must be one word"),
+        ({"flows": [WEB, WEB]}, "used once"),
+    ],
+)
+def test_refused(changes: dict[str, Any], said: str) -> None:
+    problems = preflight.policy_problems(policy(**changes))
+    assert any(said in problem for problem in problems), problems
+
+
+def test_block_of_the_role_is_not_taken_for_somebody_elses() -> None:
+    text = "auto lo\n# BEGIN glasslab (x)\nauto vmbr1\n# END glasslab (x)\nsource /etc/network/interfaces.d/*\n"
+    assert preflight.without_block(text) == "auto lo\nsource /etc/network/interfaces.d/*\n"
+
+
+def rendered(name: str, **changes: Any) -> list[str]:
+    """A rule file's lines, without comments, as the role renders it."""
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
+    environment.filters["zip"] = zip  # of Ansible's filters the one that the templates use
+    text = environment.from_string((ROLE / "templates" / f"{name}.j2").read_text(encoding="utf-8"))
+    lines = text.render(DEFAULTS | {"ansible_managed": "Ansible managed"} | changes).splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def test_a_flow_is_written_once_where_it_belongs() -> None:
+    lines = rendered("rules.v4", network_flows=[*DEFAULTS["network_flows"], WEB])
+    accepted = [line for line in lines if "--comment" in line]
+    assert accepted == [
+        "-A GLASSLAB-FORWARD -i vmbr1 -o vmbr1 -s 10.10.10.10 -d 10.10.10.20 -p tcp -m tcp --dport 8088"
+        ' -m comment --comment "flow log" -j ACCEPT',
+        "-A GLASSLAB-FORWARD -i vmbr1 -o vmbr0 -s 10.10.10.10 -d 9.9.9.9 -p tcp -m multiport --dports 80,443"
+        ' -m comment --comment "flow web" -j ACCEPT',
+    ]
+    special = [lines.index(f"-A GLASSLAB-FORWARD -d {one} -j DROP") for one in DEFAULTS["network_special_ranges"]]
+    assert lines.index(accepted[0]) < min(special)
+    assert max(special) < lines.index(accepted[1])
+    bridge = rendered("bridge.nft", network_flows=[*DEFAULTS["network_flows"], WEB])
+    assert [line for line in bridge if "9.9.9.9" in line] == []
+    assert len([line for line in bridge if "8088" in line]) == 2
+
+
+@pytest.mark.parametrize("name", ["rules.v4", "rules.v6"])
+def test_without_flows_every_chain_ends_in_a_drop(name: str) -> None:
+    lines = rendered(name, network_flows=[])
+    chains = {line[1:].split()[0] for line in lines if line.startswith(":")} - {"GLASSLAB-POSTROUTING"}
+    for chain in chains:
+        assert [line for line in lines if line.startswith(f"-A {chain} ")][-1] == f"-A {chain} -j DROP"
+    assert not [line for line in lines if line.endswith("-j ACCEPT") and "ctdir REPLY" not in line]
+
+
+def test_jumps_are_taken_out_and_put_first_in_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    standing = (
+        "*filter\n:INPUT ACCEPT [9:9]\n:GLASSLAB-INPUT - [0:0]\n-A INPUT -j ACCEPT\n"
+        "-A INPUT -i vmbr1 -j GLASSLAB-INPUT\n"
+        "-A INPUT -i vmbr1 -j GLASSLAB-INPUT\n-A INPUT -i old -j GLASSLAB-INPUT\n-A GLASSLAB-INPUT -j DROP\nCOMMIT\n"
+    )
+    calls: list[tuple[str, ...]] = []
+
+    def run(*words: str, text: str | None = None) -> str:
+        calls.append((*words, text or ""))
+        return standing
+
+    monkeypatch.setattr(glasslab_network, "run", run)
+    glasslab_network.restore(
+        "iptables",
+        "*filter\n:GLASSLAB-INPUT - [0:0]\n-A GLASSLAB-INPUT -j DROP\n-I INPUT 1 -i vmbr1 -j GLASSLAB-INPUT\nCOMMIT\n",
+    )
+    assert [call[0] for call in calls] == ["iptables-save", "iptables-restore"]
+    assert calls[1][-1].splitlines() == [
+        "*filter",
+        ":GLASSLAB-INPUT - [0:0]",
+        "-A GLASSLAB-INPUT -j DROP",
+        "-D INPUT -i vmbr1 -j GLASSLAB-INPUT",
+        "-D INPUT -i vmbr1 -j GLASSLAB-INPUT",
+        "-D INPUT -i old -j GLASSLAB-INPUT",
+        "-I INPUT 1 -i vmbr1 -j GLASSLAB-INPUT",
+        "COMMIT",
+    ]
