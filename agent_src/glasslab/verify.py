@@ -160,4 +160,4 @@ def _missing_clocks(events: Iterable[Mapping[str, Any]]) -> list[Problem]:
     if not missing:
         return []
     named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-    return [Problem(None, f"no frame has clock {named}: frames were taken away from a writer's end")]
+    return [Problem(None, f"no frame has clock {named}: taken away from a writer's end, or never acknowledged")]

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import socket
+import ssl
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -213,6 +215,12 @@ def test_health_needs_no_token_and_methods_and_paths_are_checked(lab: Lab) -> No
         assert session.get(f"{lab.hec_url}/services/collectors", timeout=10).status_code == 404
         assert session.get(f"{lab.hec_url}/", timeout=10).status_code == 404
     assert lab.post(A, "/nothing").status_code == 404
+    with socket.create_connection(("127.0.0.1", lab.servers[0].port), timeout=5) as plain:
+        context = ssl.create_default_context(cafile=str(lab.ca))
+        with context.wrap_socket(plain, server_hostname="localhost") as connection:
+            for target in (b"//[::1", b"http://[/services/collector", b"/%zz?%zz=\xff"):
+                connection.sendall(b"GET " + target + b" HTTP/1.1\r\n\r\n")
+                assert connection.recv(65536).startswith(b"HTTP/1.1 404 ")
     assert lab.post(A, "/health").status_code == 405
 
 

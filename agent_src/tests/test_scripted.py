@@ -3,6 +3,8 @@
 import argparse
 import json
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 import requests
 import yaml
+from loglab import make_certificates
 
 from glasslab import scripted
 from glasslab.scripted import ScriptedServer, load_script, parse_script
@@ -191,3 +194,24 @@ def test_docstring_example_is_a_valid_script() -> None:
     text = (scripted.__doc__ or "").split("A script is YAML:")[1].split("Which turn")[0]
     script = parse_script(yaml.safe_load(text.replace("[...]", "[]")), "docstring")
     assert [turn.status for turn in script.turns] == [200, 429]
+
+
+def test_the_command_speaks_tls_records_and_ends_on_sigterm(tmp_path: Path) -> None:
+    ca = make_certificates(tmp_path)
+    tls = ["--cert", str(tmp_path / "server.pem"), "--record", str(tmp_path / "record")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "glasslab.cli", "scripted", "sample", "--port", "0", *tls],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    base = process.stdout.readline().split()[-1]
+    assert base.startswith("https://127.0.0.1:")
+    with requests.Session() as session:
+        session.trust_env = False
+        assert session.get(f"{base}/models", timeout=5, verify=str(ca)).status_code == 200
+        begun = time.monotonic()
+        process.terminate()
+        assert process.wait(timeout=5) == 0
+    assert time.monotonic() - begun < 2
+    assert len((tmp_path / "record").read_text(encoding="utf-8").splitlines()) == 1

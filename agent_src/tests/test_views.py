@@ -68,6 +68,23 @@ def test_without_trace_the_summary_events_are_shown() -> None:
     assert table[-1][4] == "answered, 3 turns, 885 tokens"
 
 
+def test_a_drift_of_the_tools_is_shown_among_trace_frames_and_without_them() -> None:
+    fields = {"server": "lab-files", "changed": ["read_file"], "missing": [], "extra": ["send_mail"]}
+    for full in (True, False):
+        stored = make_session(KEYS, full=full)
+        drift = replace(
+            stored[0], sourcetype="agent:session", event={**stored[0].event, "kind": "tools.drift", **fields}
+        )
+        said = {row[3]: row[4] for row in rows([stored[0], drift])}
+        assert said["tools.drift"] == "lab-files differs from the lock: changed read_file; extra send_mail"
+        assert len(said) == 2
+
+
+def test_a_session_that_ended_badly_says_why() -> None:
+    event = {"kind": "agent.final", "status": "model_unreachable", "turns": 1, "seconds": 2, "detail": "refused"}
+    assert happened(event) == "model_unreachable, 1 turn, 2 s, no answer: refused"
+
+
 @pytest.mark.parametrize("width", [20, 80, 120, 200])
 def test_every_frame_is_one_line_from_80_columns_up(width: int) -> None:
     lines = text_of(make_session(KEYS), width).splitlines()

@@ -2,6 +2,10 @@
 
 Rooms: `conf` reads Splunk's .conf files, `hec` is the HTTP Event Collector protocol as pure functions, `store` keeps
 events, `search` answers the one search, `server` puts HTTP around them, `command` is `glasslab collector`.
+
+Where it is not as Splunk is: a 200 means on disk, so /ack is true at once; an index that no indexes.conf defines is
+refused with code 7 instead of lost; a body holds at most 10 MB and has a Content-Length (no chunks); tokens come in
+the Authorization header with the scheme Splunk only (no Basic); one search, over all time; events are kept for ever.
 """
 
 from glasslab.collector.command import add_parser, run

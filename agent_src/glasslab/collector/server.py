@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from glasslab.collector import hec, search
 from glasslab.collector.ack import Acks
@@ -25,6 +25,12 @@ HEALTH_PATHS: Final = frozenset({"/health", "/health/1.0"})
 FORM_LIMIT: Final = 64 * 1024
 REFUSED_BODY_LIMIT: Final = 1024 * 1024
 WRITE_SECONDS: Final = 60.0
+
+
+def _split(target: str) -> tuple[str, str]:
+    """Return path and query of a request's target. (urlsplit would raise for some that a client can send.)"""
+    path, _, query = target.partition("?")
+    return path.rstrip("/"), query
 
 
 def _query(text: str) -> dict[str, str]:
@@ -60,7 +66,7 @@ class HecHandler(Handler):
 
     def do_POST(self) -> None:
         """Take events, or tell acknowledgements."""
-        path, query = self._path(), _query(urlsplit(self.path).query)
+        path, query = self._path(), _query(_split(self.path)[1])
         token = hec.authorize(self.headers.get("Authorization"), query, self.server.config.tokens)
         refusal = hec.NOT_FOUND if path is None else token if isinstance(token, Reply) else None
         limit = self.server.config.content_limit
@@ -84,7 +90,7 @@ class HecHandler(Handler):
 
     def _path(self) -> str | None:
         """What follows /services/collector in the request's path; None when it begins otherwise."""
-        path = urlsplit(self.path).path.rstrip("/")
+        path = _split(self.path)[0]
         prefix = "/services/collector"
         found = path == prefix or path.startswith(f"{prefix}/")
         return path.removeprefix(prefix) if found else None
@@ -162,7 +168,7 @@ class SearchHandler(Handler):
 
     def do_GET(self) -> None:
         """Answer a search in the query string."""
-        self._search(_query(urlsplit(self.path).query))
+        self._search(_query(_split(self.path)[1]))
 
     def do_POST(self) -> None:
         """Answer a search in the form."""
@@ -170,12 +176,12 @@ class SearchHandler(Handler):
             form = self.read_body(FORM_LIMIT)
         except BadRequestError as error:
             return self._answer(error.status, search.message("FATAL", str(error)))
-        self._search({**_query(urlsplit(self.path).query), **_query(form.decode("utf-8", "replace"))})
+        self._search({**_query(_split(self.path)[1]), **_query(form.decode("utf-8", "replace"))})
 
     def _search(self, parameters: dict[str, str]) -> None:
         if not self._authorized():
             return self._answer(401, search.message("WARN", "call not properly authenticated"))
-        if urlsplit(self.path).path.rstrip("/") != EXPORT_PATH:
+        if _split(self.path)[0] != EXPORT_PATH:
             return self._answer(404, search.message("ERROR", f"Not Found: the collector has {EXPORT_PATH}"))
         query = search.understand(parameters)
         if isinstance(query, bytes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import sqlite3
 import sys
@@ -140,11 +141,11 @@ class Store:
             error = None
             try:
                 self._commit(taken)
-            except (sqlite3.Error, UnicodeEncodeError) as problem:
-                error = str(problem)
+            except Exception as problem:  # whatever it is, the POSTs get their answer and the writer goes on
+                error = f"{problem}" or type(problem).__name__
                 print(f"events not written to {self.path}: {error}", file=sys.stderr, flush=True)
-                if self._writing.in_transaction:
-                    self._writing.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):
+                    self._writing.rollback()
             for waiting in taken:
                 waiting.error = error
                 waiting.done.set()

@@ -93,7 +93,9 @@ def _result(event: Event) -> str:
 
 def _final(event: Event) -> str:
     how = f"{_get(event, 'status', 40)}, {_plural(event.get('turns'), 'turn')}, {_get(event, 'seconds', 12)} s"
-    return f"{how}: {_get(event, 'answer')}" if event.get("answer") else f"{how}, no answer"
+    if event.get("answer"):
+        return f"{how}: {_get(event, 'answer')}"
+    return f"{how}, no answer" + (f": {_get(event, 'detail')}" if event.get("detail") else "")
 
 
 def _toolcall(event: Event) -> str:

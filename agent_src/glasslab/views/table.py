@@ -22,8 +22,12 @@ HEADINGS: Final = ("#", "seconds", "component", "event", "what happened")
 
 
 def frames_shown(stored: Sequence[StoredEvent]) -> list[StoredEvent]:
-    """Return what the table shows: the trace frames; the summary events of a session that has no trace."""
-    return [item for item in stored if item.sourcetype == TRACE] or list(stored)
+    """Return what the table shows: the trace frames; the summary events of a session that has no trace.
+
+    A drift of the tools is a summary event that says what no trace frame says, so it is always shown.
+    """
+    traced = [item for item in stored if item.sourcetype == TRACE or item.event.get("kind") == "tools.drift"]
+    return traced if any(item.sourcetype == TRACE for item in traced) else list(stored)
 
 
 def rows(stored: Sequence[StoredEvent]) -> list[tuple[str, str, str, str, str]]:
