@@ -1,0 +1,280 @@
+"""The parts of the embedded lab's program that need no lab: names, topology, commands, configuration, ownership."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import build
+import keys
+import machine_fingerprint
+import netns
+import preflight
+import pytest
+import standins
+import state
+import topology
+from errors import LabError, attempt, run
+
+PROGRAM = Path(__file__).resolve().parents[2] / "roles/machine/files/nspawn/lab.py"
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> topology.Lab:
+    """A lab whose folders lie in a temporary one."""
+    monkeypatch.setattr(topology.Lab, "state", property(lambda self: tmp_path / "state" / self.lab_id))
+    monkeypatch.setattr(topology.Lab, "runtime", property(lambda self: tmp_path / "run" / self.lab_id))
+    return topology.lab("unit")
+
+
+@pytest.mark.parametrize("name", ["", "Lab", "a-b", "../x", "a" * 17, "1lab", "lab\n"])
+def test_a_lab_id_that_cannot_be_a_name_everywhere_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match="lab id"):
+        topology.lab(name)
+
+
+def test_unknown_machine_is_named_with_the_known_ones() -> None:
+    assert topology.machines("logs, pve") == ["pve", "logs"]
+    with pytest.raises(LabError, match="unknown machine 'web': the embedded lab has pve, agent, logs"):
+        topology.machines("web")
+
+
+def test_an_inventory_with_other_addresses_is_refused() -> None:
+    topology.compare("agent", {"address": "10.10.10.10", "mac": "02:10:00:00:00:10", "port": ""})
+    with pytest.raises(LabError, match=r"machine_address of agent is '10.0.0.1'.*10.10.10.10"):
+        topology.compare("agent", {"address": "10.0.0.1"})
+
+
+def test_cables_join_namespaces_of_the_lab_and_no_interface_twice() -> None:
+    ends = [end for cable in topology.CABLES for end in cable]
+    assert {end.namespace for end in ends} <= set(topology.NAMESPACES)
+    assert len({(end.namespace, end.interface) for end in ends}) == len(ends)
+    assert len({end.mac for end in ends}) == len(ends)
+    assert all(len(end.interface) < 16 for end in ends)
+
+
+def test_taps_and_machines_agree_with_the_cables() -> None:
+    by_port = {(far.namespace, far.interface): near for near, far in topology.CABLES}
+    for tap in topology.TAPS:
+        assert ("pve", tap.interface) in by_port
+    for name in ("agent", "logs"):
+        guest = topology.MACHINES[name]
+        assert by_port["pve", guest.port] == topology.End(name, "eth0", guest.mac)
+
+
+def test_hypervisor_ends_sort_after_guests_so_the_bridge_keeps_its_address() -> None:
+    taps = [far.mac for _, far in topology.CABLES if far.interface in ("tap101i0", "tap102i0")]
+    assert taps == sorted(taps)
+
+
+def test_listeners_and_names_stand_on_addresses_that_exist() -> None:
+    configured = {
+        str(ipaddress.ip_interface(command.split()[2]).ip)
+        for commands in topology.HOST_COMMANDS.values()
+        for command in commands
+        if command.startswith("address add")
+    }
+    wanted = {address for addresses, _ in topology.LISTENERS.values() for address in addresses}
+    assert wanted | set(topology.NAMES.values()) | {topology.RESOLVER} <= configured
+
+
+def test_namespaces_start_closed_whatever_the_machine_forwards() -> None:
+    assert netns.FRESH_SYSCTLS["net/ipv4/ip_forward"] == "0"
+    assert all(netns.FRESH_SYSCTLS[f"net/bridge/bridge-nf-call-{x}tables"] == "0" for x in ("ip", "ip6", "arp"))
+
+
+def test_ssh_is_strict_and_goes_through_the_namespace(lab: topology.Lab) -> None:
+    text = keys.configuration(lab)
+    assert "StrictHostKeyChecking yes" in text
+    assert "StrictHostKeyChecking no" not in text
+    assert text.count("ProxyUseFdpass yes") == 1
+    assert f"ssh_proxy.py {lab.lab_id} pve" in text
+    for name in ("agent", "logs"):
+        block = text.split(f"Host {name}\n")[1].split("Host ")[0]
+        assert f"ProxyCommand ssh -F {lab.runtime}/ssh_config -W %h:%p pve" in block
+    longest = f"/run/glasslab/{'x' * 16}/cm-agent.0123456789abcdef"  # ssh adds 17 characters while it makes it
+    assert len(longest) < 104
+
+
+def test_ssh_itself_reads_the_configuration(lab: topology.Lab) -> None:
+    lab.runtime.mkdir(parents=True)
+    (lab.runtime / "ssh_config").write_text(keys.configuration(lab))
+    done = run(["ssh", "-G", "-F", str(lab.runtime / "ssh_config"), "logs"])
+    assert "stricthostkeychecking true" in done
+    assert "hostname 10.10.10.20" in done
+    assert "hostkeyalias logs" in done
+
+
+def test_keys_are_made_once_and_pinned_under_the_machines_names(lab: topology.Lab) -> None:
+    assert keys.ensure(lab) is True
+    before = {file.name: file.read_bytes() for file in lab.ssh.iterdir()}
+    assert keys.ensure(lab) is False
+    assert {file.name: file.read_bytes() for file in lab.ssh.iterdir()} == before
+    assert [line.split()[0] for line in before["known_hosts"].decode().splitlines()] == ["pve", "agent", "logs"]
+    assert len({line.split()[2] for line in before["known_hosts"].decode().splitlines()}) == 3
+    assert (lab.ssh / "id").stat().st_mode & 0o077 == 0
+
+
+def test_a_half_made_key_is_made_again(lab: topology.Lab) -> None:
+    keys.ensure(lab)
+    (lab.ssh / "host-agent").unlink()
+    (lab.ssh / "host-agent.new").write_text("half")
+    assert keys.ensure(lab) is True
+    assert "PRIVATE KEY" in keys.host_key(lab, "agent")[0]
+
+
+def test_resolver_answers_from_its_own_records_only() -> None:
+    [resolver] = [one for one in standins.all_of(topology.lab("unit"), None) if one.name == "resolver"]
+    assert {"--no-hosts", "--no-resolv", "--conf-file=/dev/null", "--local=/#/"} <= set(resolver.argv)
+    assert not any(word.startswith("--server") for word in resolver.argv)
+
+
+def test_model_api_is_a_command_inside_or_a_relay_outside(lab: topology.Lab) -> None:
+    command = standins.model_api(lab, {"command": ["/bin/model", "--port", "443"]})
+    assert command.command(lab)[:2] == ["nsenter", "--net=/run/netns/unit-internet"]
+    relay = standins.model_api(
+        lab, {"relay": {"base_url": "http://127.0.0.1:1/v1", "certificate": "/c", "key": "/k", "ca": ""}}
+    )
+    assert relay.namespace is None
+    assert "--ca" not in relay.argv
+    assert relay.command(lab) == list(relay.argv)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [{}, {"command": []}, {"command": "x"}, {"command": ["a"], "relay": {"base_url": "x"}}, {"relay": {"key": "x"}}],
+)
+def test_a_model_that_is_neither_is_refused(lab: topology.Lab, model: dict[str, object]) -> None:
+    with pytest.raises(LabError, match="spec: model"):
+        standins.model_api(lab, model)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model": 1}', '{"model": {}, "more": 1}'])
+def test_a_bad_spec_file_is_one_line(lab: topology.Lab, tmp_path: Path, text: str) -> None:
+    (tmp_path / "spec.json").write_text(text)
+    with pytest.raises(LabError, match=r"spec .*spec\.json") as caught:
+        build.read_spec(str(tmp_path / "spec.json"), lab)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_spec_without_model_keeps_what_the_lab_has(lab: topology.Lab, tmp_path: Path) -> None:
+    state.save(lab, {"model": {"command": ["x"]}})
+    (tmp_path / "spec.json").write_text('{"model": null}')
+    assert build.read_spec(str(tmp_path / "spec.json"), lab) == {"command": ["x"]}
+    assert build.read_spec(None, lab) == {"command": ["x"]}
+
+
+def test_a_lab_lives_as_long_as_its_lock_is_held(lab: topology.Lab) -> None:
+    assert state.presence(lab) == "absent"
+    lab.runtime.mkdir(parents=True)
+    with state.supervisor_lock(lab).open("w") as lock:
+        assert state.presence(lab) == "dead"
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert state.presence(lab) == "alive"
+    assert state.presence(lab) == "dead"
+
+
+def test_a_living_lab_of_another_checkout_is_refused_with_the_remedy(lab: topology.Lab) -> None:
+    state.save(lab, {"checkout": "/home/other"})
+    lab.runtime.mkdir(parents=True)
+    with state.supervisor_lock(lab).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state.refuse_foreign(lab, Path("/home/other"), force=False)
+        state.refuse_foreign(lab, Path("/home/mine"), force=True)
+        with pytest.raises(LabError, match=r"belongs to the checkout /home/other.*make destroy FORCE=1"):
+            state.refuse_foreign(lab, Path("/home/mine"), force=False)
+    state.refuse_foreign(lab, Path("/home/mine"), force=False)  # dead: whoever comes may take it
+
+
+def test_state_that_was_cut_short_counts_as_none(lab: topology.Lab) -> None:
+    state.save(lab, {"lab_id": "unit"})
+    assert state.load(lab) == {"lab_id": "unit"}
+    (lab.state / "state.json").write_text('{"lab')
+    assert state.load(lab) == {}
+
+
+def test_who_waited_for_a_destroyed_lab_holds_a_lock_that_others_see(lab: topology.Lab) -> None:
+    where = lab.runtime.with_suffix(".lock")
+    entered, leave = threading.Event(), threading.Event()
+
+    def second_verb() -> None:
+        with state.locked(lab):
+            entered.set()
+            leave.wait(5)
+
+    waiting = threading.Thread(target=second_verb)
+    with state.locked(lab):
+        waiting.start()
+        assert not entered.wait(0.2)
+        where.unlink()  # as destroy ends
+    assert entered.wait(5)
+    with where.open() as third, pytest.raises(BlockingIOError):
+        fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    leave.set()
+    waiting.join()
+
+
+def test_write_says_whether_it_changed_anything(tmp_path: Path) -> None:
+    assert state.write(tmp_path / "f", "a") is True
+    assert state.write(tmp_path / "f", "a") is False
+    assert state.write(tmp_path / "f", "b") is True
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o600
+
+
+def test_missing_tools_are_named_by_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        preflight.shutil, "which", lambda tool, path: None if "mmdeb" in tool or "dns" in tool else tool
+    )
+    with pytest.raises(LabError, match=r"apt-get install dnsmasq-base mmdebstrap$"):
+        preflight.tools()
+
+
+def test_too_little_disk_and_memory_are_told_with_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight.image, "free_bytes", lambda: 100 << 20)
+    with pytest.raises(LabError, match=r"100 MB free under /var, \d+ MB needed"):
+        preflight.disk()
+    monkeypatch.setattr(preflight, "MEMORY", 1 << 50)
+    with pytest.raises(LabError, match="MB of memory free"):
+        preflight.memory()
+
+
+def test_not_root_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight.os, "geteuid", lambda: 1000)
+    with pytest.raises(LabError, match=r"not root \(uid 1000\): run this as root or with sudo"):
+        preflight.check(topology.lab("unit"))
+
+
+def test_errors_of_the_program_are_one_line_and_exit_2() -> None:
+    for arguments in (["status", "--lab-id", "No"], ["up", "--machines", "web"], ["exec", "pve"]):
+        done = subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stderr.startswith("glasslab: ")
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stdout == ""
+
+
+def test_a_command_that_fails_becomes_one_line_with_its_last_words() -> None:
+    with pytest.raises(LabError, match=r"command failed: sh -c .*: second$"):
+        run(["sh", "-c", "echo first >&2; echo second >&2; exit 3"])
+    with pytest.raises(LabError, match="command not found: /nonexistent"):
+        run(["/nonexistent"])
+    assert attempt(["false"]) is False
+    assert attempt(["/nonexistent"]) is False
+    assert attempt(["true"]) is True
+
+
+def test_fingerprint_tells_a_changed_setting_and_forgives_a_loaded_module() -> None:
+    before = "[sysctls]\nnet.ipv4.ip_forward = 0\n"
+    after = "[sysctls]\nnet.ipv4.ip_forward = 0\nnet.bridge.bridge-nf-call-iptables = 1\n"
+    assert machine_fingerprint.difference(before, after) == ""
+    assert "ip_forward = 1" in machine_fingerprint.difference(before, after.replace("forward = 0", "forward = 1"))
+    assert "iptables = 0" in machine_fingerprint.difference(after, after.replace("iptables = 1", "iptables = 0"))
+
+
+def test_fingerprint_of_a_machine_at_rest_is_the_same_twice() -> None:
+    lab_id = "nosuchlab"
+    assert machine_fingerprint.difference(machine_fingerprint.text(lab_id), machine_fingerprint.text(lab_id)) == ""
