@@ -41,6 +41,7 @@ class CallbackModule(CallbackBase):
         self._task = ""
         self._stage_began = self._task_began = 0.0
         self._tasks = self._changed = 0
+        self._item_reason: list[str] = []
         self._tty = sys.stdout.isatty()
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -106,11 +107,16 @@ class CallbackModule(CallbackBase):
             for text in shown if isinstance(shown, list) else [shown]:
                 self._line(f"    {text}")
 
+    def v2_runner_item_on_failed(self, result: CallbackTaskResult) -> None:
+        """A loop's own result names no reason: keep the item's."""
+        self._item_reason = self._reason(result.result)
+
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
         """The task, the machine, the message: no dump of the result."""
         self._line(f"  FAILED: {self._stage}: {result.task.get_name()} [{result.host.get_name()}]")
-        for text in self._reason(result.result):
+        for text in self._item_reason or self._reason(result.result):
             self._line(f"    {text}")
+        self._item_reason = []
 
     def v2_runner_on_unreachable(self, result: CallbackTaskResult) -> None:
         """As a failure, said as what it is."""
@@ -120,10 +126,6 @@ class CallbackModule(CallbackBase):
 
     @staticmethod
     def _reason(result: dict[str, Any]) -> list[str]:
-        if result.get("results"):
-            failed = [item for item in result["results"] if item.get("failed")]
-            if failed:
-                result = failed[0]
         texts = [result.get("stderr") or "", result.get("msg") or "", result.get("stdout") or ""]
         lines = [
             line.rstrip() for line in str(next((t for t in texts if t), "no message")).splitlines() if line.strip()
