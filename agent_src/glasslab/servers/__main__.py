@@ -28,10 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"glasslab-mcp: {error}", file=sys.stderr)
         return 2
     from glasslab.servers import process
+    from glasslab.servers.files import FilesServer
 
     process.protect()
     if options.stdio:
-        process.serve_stdio(settings.lab_documents, recorder.open, idle=options.idle)
+        process.serve_stdio(FilesServer(settings.lab_documents, recorder.open), idle=options.idle)
     from glasslab.servers.parent import Parent, SocketError, listening_socket
 
     try:

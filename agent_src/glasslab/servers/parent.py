@@ -20,6 +20,7 @@ from typing import Final, NoReturn
 
 from glasslab.recorder import Recorder
 from glasslab.servers import process
+from glasslab.servers.files import FilesServer
 
 _FIRST_SYSTEMD_FD: Final = 3
 _STOP_GRACE: Final = 2.0  # seconds for children to end after SIGTERM
@@ -91,6 +92,8 @@ class Parent:
         self._listener = listener
         self._documents = documents
         self._recorder = recorder
+        # Built once, used by every child for its one session: building it takes longer than serving a call.
+        self._server = FilesServer(documents, recorder.open)
         self._allowed = allowed
         self._spares = min(spares, children)
         self._children = children
@@ -204,7 +207,7 @@ class Parent:
             # The parent's objects may be closed or at their end; these are the connection.
             sys.stdin = os.fdopen(0, "r", closefd=False)
             sys.stdout = os.fdopen(1, "w", closefd=False)
-            process.serve_stdio(self._documents, self._recorder.open, idle=self._idle)
+            process.serve_stdio(self._server, idle=self._idle)
         except BaseException as error:
             print(f"glasslab-mcp: {type(error).__name__}: {error}", file=sys.stderr)
         finally:

@@ -4,7 +4,6 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -14,7 +13,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, Server
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from glasslab.frames import Chain, Frame
-from glasslab.servers.files import FilesServer, SessionLog
+from glasslab.servers.files import FilesServer
 from glasslab.wire import RequestMeta
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -39,13 +38,12 @@ def die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def serve_stdio(documents: Path, open_log: Callable[[str], SessionLog], *, idle: int) -> NoReturn:
-    """Serve one session on stdin and stdout and end the process: at the end of input, or after `idle` seconds of it."""
+def serve_stdio(server: FilesServer, *, idle: int) -> NoReturn:
+    """Serve one session on stdin and stdout, then end the process: at end of input, or `idle` seconds without any."""
     status = 0
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # its default ends the process, whatever it is waiting for
         signal.alarm(idle)
-        server = FilesServer(documents, open_log)
         server.mcp.middleware.append(_idle_limit(idle))
         server.mcp.run("stdio")
     except (KeyboardInterrupt, BrokenPipeError):
