@@ -1,0 +1,52 @@
+"""Fixtures for all: certificates, a HEC that can fail, and a home without anybody's settings."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from faulty_hec import FaultyHec
+from loglab import make_certificates
+
+
+@dataclass
+class Certificates:
+    """A CA's file, and certificate with key for localhost and 127.0.0.1."""
+
+    ca: Path
+    server: Path
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("certificates")
+    return Certificates(make_certificates(folder), folder / "server.pem")
+
+
+@pytest.fixture(scope="session")
+def running_hec(certificates: Certificates) -> Iterator[FaultyHec]:
+    hec = FaultyHec(certificates.server)
+    yield hec
+    hec.stop()
+
+
+@pytest.fixture
+def hec(running_hec: FaultyHec) -> FaultyHec:
+    """A HEC that acknowledges everything until `reset` says otherwise."""
+    running_hec.reset()
+    return running_hec
+
+
+@pytest.fixture
+def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home and working directory, and an environment without settings of the lab's."""
+    prefixes = ("MODEL", "OPENAI", "HEC", "LAB", "MCP", "MAX", "SIGNING", "VERIFY", "SPLUNK", "SYSTEM_PROMPT")
+    for name in list(os.environ):
+        if name.startswith(prefixes):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home)
+    return home

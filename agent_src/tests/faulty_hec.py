@@ -1,0 +1,186 @@
+"""A HEC over TLS on loopback that fails on purpose: from a chosen POST on, in a chosen way. It keeps its own record."""
+
+import contextlib
+import json
+import socket
+import ssl
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+# how -> HTTP status and body
+ANSWERS: dict[str, tuple[int, bytes]] = {
+    "busy": (503, b'{"text":"Server is busy","code":9}'),
+    "internal": (500, b'{"text":"Internal server error","code":8}'),
+    "no_token": (401, b'{"text":"Token is required","code":2}'),
+    "bad_authorization": (401, b'{"text":"Invalid authorization","code":3}'),
+    "disabled_token": (403, b'{"text":"Token disabled","code":1}'),
+    "bad_token": (403, b'{"text":"Invalid token","code":4}'),
+    "bad_index": (400, b'{"text":"Incorrect index","code":7,"invalid-event-number":1}'),
+    "not_json": (200, b"<html>Welcome</html>"),
+    "other_code": (200, b'{"text":"Queue near capacity","code":24}'),
+    "no_code": (200, b'{"text":"Success"}'),
+    "true_code": (200, b'{"text":"Success","code":false}'),
+    "redirect": (302, b'{"text":"Success","code":0}'),
+    "error_zero": (500, b'{"text":"Success","code":0}'),
+}
+SILENT = ("hang", "drip", "drip_head", "drop", "close", "down")
+
+
+class FaultyHec:
+    """`reset(k, how)`: POST number k (from 1) and all later ones fail that way. `received` counts every POST."""
+
+    def __init__(self, pem: Path) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(pem)
+        self._lock = threading.Lock()
+        self._release = threading.Event()
+        self._port = 0
+        self._server: Any = None
+        self._connections: set[socket.socket] = set()
+        self.reset()
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    def reset(self, fail_at: int | None = None, how: str = "busy", close_after: bool = False) -> None:
+        """Forget everything and choose the next failure. `close_after`: end the connection after each answer."""
+        assert how in ANSWERS or how in SILENT
+        self.stop()
+        self.posts: list[list[dict[str, Any]]] = []
+        self.attempts: list[list[str]] = []
+        self.bodies: list[bytes] = []
+        self.handshakes = 0
+        self.fail_at, self.how, self.close_after = fail_at, how, close_after
+        self._release = threading.Event()
+        if not (how == "down" and fail_at == 1):
+            self._start()
+
+    @property
+    def received(self) -> int:
+        return len(self.attempts)
+
+    @property
+    def kinds(self) -> list[list[str]]:
+        """The kinds of frames in each acknowledged POST."""
+        return [[event["kind"] for event in post] for post in self.posts]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """The acknowledged events of a kind."""
+        return [event for post in self.posts for event in post if event["kind"] == kind]
+
+    def _start(self) -> None:
+        hec, release = self, self._release
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+            wbufsize = -1
+
+            def setup(self) -> None:
+                self.request.do_handshake()
+                with hec._lock:
+                    hec.handshakes += 1
+                    hec._connections.add(self.request)
+                super().setup()
+
+            def do_GET(self) -> None:
+                self._answer(200, b'{"text":"HEC is healthy","code":17}')
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if "/ack" in self.path:  # accepted, but never indexed
+                    self._answer(200, json.dumps({"acks": {str(i): False for i in json.loads(body)["acks"]}}).encode())
+                    return
+                envelopes = [json.loads(line) for line in body.splitlines()]
+                events = [envelope["event"] for envelope in envelopes]
+                with hec._lock:
+                    hec.attempts.append([event["kind"] for event in events])
+                    hec.bodies.append(body)
+                    number = len(hec.attempts)
+                    failing = hec.fail_at is not None and number >= hec.fail_at
+                    if not failing:
+                        hec.posts.append(events)
+                if failing:
+                    self._fail()
+                    return
+                self._answer(200, b'{"text":"Success","code":0,"ackId":%d}' % number)
+                if hec.close_after:
+                    self.close_connection = True
+                if hec.how == "down" and hec.fail_at == number + 1:
+                    self.close_connection = True
+                    threading.Thread(target=hec.stop, daemon=True).start()
+
+            def _fail(self) -> None:
+                self.close_connection = hec.how in SILENT
+                if hec.how in ANSWERS:
+                    self._answer(*ANSWERS[hec.how])
+                elif hec.how == "hang":
+                    release.wait(10)
+                elif hec.how == "drop":
+                    self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{"text":"Succ')
+                    self.wfile.flush()
+                elif hec.how in ("drip", "drip_head"):
+                    head = b"HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n"
+                    body = b'{"text":"Success","code":0}'
+                    at_once, slowly = (head, body) if hec.how == "drip" else (b"", head + body)
+                    try:
+                        self.wfile.write(at_once)
+                        for byte in slowly:
+                            self.wfile.write(bytes([byte]))
+                            self.wfile.flush()
+                            if release.wait(0.1):
+                                return
+                    except OSError:
+                        return
+
+            def _answer(self, status: int, body: bytes) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                if status == 302:
+                    self.send_header("Location", "/elsewhere")
+                self.end_headers()
+                self.wfile.write(body)
+                self.wfile.flush()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            allow_reuse_address = True
+
+            def get_request(self) -> tuple[socket.socket, Any]:
+                client, address = super().get_request()
+                return hec._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False), address
+
+            def handle_error(self, *_: object) -> None:
+                pass
+
+        self._server = Server(("127.0.0.1", self._port), Handler)
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Listen no more and end every connection."""
+        self._release.set()
+        with self._lock:
+            server, self._server = self._server, None
+            connections, self._connections = self._connections, set()
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close_idle(self) -> None:
+        """End every open connection from the server's side, and wait until the other side can have seen it."""
+        with self._lock:
+            connections, self._connections = self._connections, set()
+        for connection in connections:
+            connection.shutdown(socket.SHUT_RDWR)
+        time.sleep(0.05)
