@@ -283,6 +283,11 @@ def test_torn_down_byte_for_byte() -> None:
         paths = [path for path in former["sysctl"] if "/vmbr1/" not in path]
         now = pve(f"cd /proc/sys; cat {' '.join(paths)}").split()
         assert dict(zip(paths, now, strict=True)) == {path: former["sysctl"][path] for path in paths}
+        shown = playbook("playbooks/network.yml", "--check", "--diff")
+        assert shown.returncode == 0, playbook_lines(shown)
+        assert "+-A GLASSLAB-FORWARD -j DROP\n" in shown.stdout
+        assert "+auto vmbr1\n" in shown.stdout
+        assert pve("ls -d /etc/glasslab", check=False) == ""
     finally:
         done = playbook("playbooks/network.yml")
     assert done.returncode == 0, playbook_lines(done)

@@ -259,6 +259,8 @@ def check() -> list[str]:
 
 
 def remove() -> None:
+    if (ETC / "settings.json").exists():
+        unplug(settings())
     former = state("former.json") or {"sysctl": {}, "tables": None}
     # First nothing is routed any more, then the rules go: never the other way round.
     for path, value in former["sysctl"].items():
