@@ -20,6 +20,7 @@ from loglab import AGENT_TOKEN, SEARCH_TOKEN, Lab, envelope, make_home, start_la
 
 from glasslab import httpserver
 from glasslab.collector import store as store_module
+from glasslab.collector.command import notify
 from glasslab.collector.store import FILE, Store
 
 AUTHORIZATION = {"Authorization": f"Splunk {AGENT_TOKEN}"}
@@ -86,6 +87,14 @@ def test_sigterm_ends_it_within_two_seconds_whatever_hangs_on_it(tmp_path: Path)
     assert (code, error) == (0, "")
     assert seconds < 2
     assert stored(tmp_path / "splunk") == ["a"]
+
+
+def test_a_deaf_systemd_is_said_and_does_not_stop_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/nonexistent/notify")
+    notify("READY=1")
+    assert "NOTIFY_SOCKET /nonexistent/notify" in capsys.readouterr().err
 
 
 def test_kill_9_under_load_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:

@@ -154,6 +154,7 @@ def gone(log: Path) -> bool:
 
 def test_the_forward_lives_for_one_search(lab: Lab, fake_ssh: Path) -> None:
     search = Search(lab.search_url, SEARCH_TOKEN, lab.ca, ["-F", "config", "pve"])
+    begun = time.monotonic()
     assert [event.event["session_id"] for event in search.events("s1")] == ["s1"]
     arguments = fake_ssh.read_text(encoding="utf-8").split("\n")[1:]
     assert arguments[-3:] == ["-F", "config", "pve"]
@@ -161,6 +162,7 @@ def test_the_forward_lives_for_one_search(lab: Lab, fake_ssh: Path) -> None:
     assert arguments[arguments.index("-L") + 1].startswith("127.0.0.1:")
     assert arguments[arguments.index("-L") + 1].endswith(lab.search_url.removeprefix("https://127.0.0.1"))
     assert gone(fake_ssh)
+    assert time.monotonic() - begun < 1.5  # it went when told to, and was not waited for and killed
 
 
 def test_a_forward_that_fails_is_one_line_and_leaves_nothing(fake_ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,10 @@ def truncate_agent(stored: Stored) -> None:
     del stored[-5:]
 
 
+def cut_within_a_commit(stored: Stored) -> None:
+    del stored[-1]
+
+
 def truncate_mcp(stored: Stored) -> None:
     del stored[place(stored, "mcp", 6)]
 
@@ -173,6 +177,7 @@ TAMPERING: list[tuple[Callable[[Stored], None], list[str]]] = [
     (insert_resealed, ["mcp 4: signature is not"]),
     (swap, ["agent 9: prev is not the hash", "agent 10: clock"]),
     (truncate_agent, ["agent 22: last frame is llm.request, not session.end"]),
+    (cut_within_a_commit, ["agent 26: agent.final ends a commit and is not signed", "agent 26: last frame is"]),
     (truncate_mcp, ["session: no frame has clock"]),
     (no_agent, ["agent None: no frame at all"]),
     (no_mcp, ["session: no frame has clock 3,"]),

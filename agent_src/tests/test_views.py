@@ -90,6 +90,7 @@ def test_every_frame_is_one_line_from_80_columns_up(width: int) -> None:
     lines = text_of(make_session(KEYS), width).splitlines()
     assert len(lines) == 26
     assert max(map(len, lines)) <= max(width, 80)
+    assert not [line for line in lines if line.endswith(" ")]
     assert lines[0].split() == ["#", "seconds", "component", "event", "what", "happened"]
     assert lines[8].split()[3:5] == ["mcp.call_tool.request", "list_files"]
 

@@ -41,8 +41,11 @@ def notify(state: str) -> None:
     """Tell systemd a state, when it asked to be told."""
     address = os.environ.get("NOTIFY_SOCKET")
     if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto(state.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+        except OSError as error:
+            print(f"cannot tell systemd {state}: NOTIFY_SOCKET {address}: {error.strerror}", file=sys.stderr)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -63,7 +63,10 @@ def print_table(stored: Sequence[StoredEvent], file: IO[str], width: int | None 
         style = "red" if row[4].startswith(("REFUSED", "ERROR")) else ""
         # Text, not str: nothing in a frame is read as markup.
         table.add_row(*(Text(cell, style=style) for cell in row))
-    console.print(table)
+    with console.capture() as captured:
+        console.print(table)
+    # rich fills every line up with blanks, which a log or a copied text has no use for.
+    file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def report_lines(report: Report) -> list[str]:
