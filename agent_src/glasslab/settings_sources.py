@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
@@ -48,7 +48,7 @@ class _TextSource(PydanticBaseSettingsSource):
         values: dict[str, Any] = {}
         for field, info in fields.items():
             name = field.upper()
-            if info.annotation in (SecretStr, SecretStr | None) and f"{name}_FILE" in given:
+            if is_secret(info) and f"{name}_FILE" in given:
                 if name in given:
                     raise SettingsError(f"{name} and {name}_FILE are both set in {self._where}; keep one of them")
                 text = _read_secret(f"{name}_FILE", given[f"{name}_FILE"])
@@ -114,6 +114,14 @@ def _header_safe(value: object) -> object:
 
 HecUrl = Annotated[str, url(plain_http="loopback")]
 Token = Annotated[SecretStr, BeforeValidator(_header_safe)]
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Whether the field holds a secret, also one that may be absent (`Token | None` keeps its own annotation inside)."""
+    parts = [field.annotation, *get_args(field.annotation)]
+    return any(part is SecretStr or SecretStr in get_args(part) for part in parts)
+
+
 CaFile = Annotated[Path, path_to("file")]
 AnyPath = Annotated[Path, path_to("any")]
 
@@ -172,10 +180,10 @@ def _lines(cls: type[BaseSettings], error: ValidationError) -> list[str]:
         name, info = field.upper(), cls.model_fields.get(field)
         if item["type"] == "missing":
             hint = info.description if info and info.description else "see env.example"
-            also = f" (or {name}_FILE)" if info and info.annotation is SecretStr else ""
+            also = f" (or {name}_FILE)" if info and is_secret(info) else ""
             lines.append(f"{name} is not set; set it in the environment or in ~/lab/.env{also}: {hint}")
             continue
-        secret = info is not None and info.annotation in (SecretStr, SecretStr | None)
+        secret = info is not None and is_secret(info)
         shown = "the value" if secret else repr(item["input"])
         text = item["msg"].removeprefix("Value error, ")
         lines.append(
