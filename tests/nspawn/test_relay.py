@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import relay
+from certificates import self_signed
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -62,23 +62,7 @@ class Model(BaseHTTPRequestHandler):
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a self-signed certificate for 127.0.0.1."""
     folder = tmp_path_factory.mktemp("tls")
-    argv = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=model",
-    ]
-    argv += ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
-    argv += ["-keyout", str(folder / "key"), "-out", str(folder / "crt")]
-    subprocess.run(argv, check=True, capture_output=True)
+    self_signed(folder, "IP:127.0.0.1")
     return folder
 
 

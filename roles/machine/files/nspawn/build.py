@@ -68,7 +68,9 @@ def up(lab: Lab, checkout: Path, wanted: list[str], model: dict[str, Any] | None
         done += [f"booted {name}" for name in control.ask(lab, verb="boot", machines=boot)["started"]]
     if control.ask(lab, verb="standins", model=model)["changed"]:
         done.append("started stand-ins")
-    standins.wait_until_ready(lab, standins.all_of(lab, model))
+    standins.wait_until_ready(
+        lab, standins.all_of(lab, model), given_up=lambda: failed_standins(control.ask(lab, verb="status"))
+    )
     if state.load(lab).get("phase") != "standing" or state.load(lab).get("model") != model:
         state.save(lab, {**state.load(lab), "phase": "standing", "model": model, "spec_hash": spec_hash(lab, model)})
     status = control.ask(lab, verb="status")

@@ -64,7 +64,7 @@ def remove_cache() -> bool:
 
 def release_lock(lab: Lab) -> None:
     """Take the verb lock's file away while it is held: whoever waits for it looks again (state.locked)."""
-    lab.runtime.with_suffix(".lock").unlink(missing_ok=True)
+    state.verb_lock(lab).unlink(missing_ok=True)
     _remove_if_empty(lab.runtime.parent)
 
 

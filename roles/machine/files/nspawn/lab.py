@@ -115,7 +115,8 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
     """Remove the lab, whatever is left of it."""
     preflight.root()
     state.refuse_foreign(lab, options.checkout, options.force)
-    present = state.presence(lab) != "absent"
+    # a verb that was killed at once leaves only its lock's file
+    present = state.presence(lab) != "absent" or state.verb_lock(lab).exists()
     cached = options.cache and image.CACHE.exists()
     if options.check:
         return _print({"changed": present or cached, "lab_id": lab.lab_id})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,18 @@ def model_api(lab: Lab, model: dict[str, Any]) -> Standin:
     raise LabError("spec: model: give either command (a list of words) or relay (base_url, certificate, key, ca)")
 
 
-def wait_until_ready(lab: Lab, wanted: list[Standin], deadline: float = 15.0) -> None:
-    """Return once every stand-in accepts TCP connections. Raises LabError with what the late one printed last."""
+def wait_until_ready(
+    lab: Lab, wanted: list[Standin], given_up: Callable[[], list[str]], deadline: float = 15.0
+) -> None:
+    """Return once every stand-in accepts TCP connections.
+
+    Raises LabError with what one printed last when it is late, or at once when `given_up` names it.
+    """
     end = time.monotonic() + deadline
     for one in wanted:
         for address, port in one.ready:
             while not _answers(lab, one.namespace or "internet", address, port):
-                if time.monotonic() > end:
+                if time.monotonic() > end or one.name in given_up():
                     raise LabError(f"stand-in {one.name} does not listen on {address}:{port}: {last_words(lab, one)}")
                 time.sleep(0.05)
 

@@ -15,10 +15,15 @@ from errors import LabError
 from topology import Lab
 
 
+def verb_lock(lab: Lab) -> Path:
+    """The file that a verb holds a lock on; beside the lab's runtime folder, which comes and goes."""
+    return lab.runtime.with_suffix(".lock")
+
+
 @contextmanager
 def locked(lab: Lab) -> Iterator[None]:
     """Hold the lab for one verb; another verb on the same lab waits. A killed holder's lock is free at once."""
-    where = lab.runtime.with_suffix(".lock")
+    where = verb_lock(lab)
     while True:
         where.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         descriptor = os.open(where, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
