@@ -1,5 +1,7 @@
 """The process models: a child per session, spares ahead, who may connect, how all of it ends, bad configuration."""
 
+import contextlib
+import errno
 import os
 import signal
 import socket
@@ -49,7 +51,7 @@ def test_fifty_sessions_leave_spares_and_no_zombie(env: dict[str, str], tmp_path
                 assert tools.call("list_files", {}, meta(session=f"s-{number}")).text == "a.md\nb.md"
         assert len(pids) > 50, "every session has a process of its own"
         assert eventually(lambda: list(children(parent.pid).values()) == ["S"] * 3), children(parent.pid)
-        assert open_descriptors() == descriptors, "no descriptor is left behind"
+        assert open_descriptors() <= descriptors, "no descriptor is left behind"
 
 
 def test_children_are_bounded_and_the_next_caller_waits(env: dict[str, str], tmp_path: Path) -> None:
@@ -75,8 +77,10 @@ def test_children_end_with_the_parent(env: dict[str, str], tmp_path: Path, end: 
         tools.connect(meta())
         assert eventually(lambda: len(children(parent.pid)) == 3)  # one serving, two spares
         pids = list(children(parent.pid))
+        began = time.monotonic()
         parent.send_signal(end)
         assert parent.wait(5) == (0 if end == signal.SIGTERM else -signal.SIGKILL)
+        assert time.monotonic() - began < 2, "nobody waits for a child that is told to end"
         assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         with pytest.raises(ToolServerError):
             tools.call("list_files", {}, meta())
@@ -87,6 +91,7 @@ def test_a_socket_left_by_a_killed_parent_is_taken_over(env: dict[str, str], tmp
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "s"))
     with running_parent(tmp_path / "s", env), Toolbox(f"unix:{tmp_path}/s") as tools:
+        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660, "for owner and group only"
         assert tools.connect(meta()).name == "lab-files"
         second = subprocess.run([*SERVER, "--socket", str(tmp_path / "s")], env=os.environ | env, capture_output=True)
         assert second.returncode == 2
@@ -127,11 +132,6 @@ def test_only_the_allowed_users_are_served(tmp_path: Path, capsys: pytest.Captur
         accepted[0].close()
     listener.close()
     assert f"user {os.geteuid()} was refused" in capsys.readouterr().err
-
-
-def test_the_socket_is_for_owner_and_group_only(env: dict[str, str], tmp_path: Path) -> None:
-    with running_parent(tmp_path / "s", env):
-        assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660
 
 
 def test_systemd_socket_activation(env: dict[str, str], tmp_path: Path) -> None:
@@ -203,20 +203,58 @@ def test_bad_configuration_is_one_line_and_exit_2(
     ],
 )
 def test_a_socket_that_cannot_be_had_is_one_line_and_exit_2(
-    env: dict[str, str], tmp_path: Path, options: list[str], words: str
+    env: dict[str, str],
+    tmp_path: Path,
+    options: list[str],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    command = [*SERVER, *(option.format(tmp=tmp_path) for option in options)]
-    done = subprocess.run(command, env=os.environ | env, capture_output=True, text=True, timeout=20)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("glasslab.servers.process.protect", lambda: None)  # these tests' own process stays as it is
+    assert main(["files", *(option.format(tmp=tmp_path) for option in options)]) == 2
+    line = capfd.readouterr().err
+    assert words in line
+    assert line.count("\n") == 1
     assert not (tmp_path / "s").exists()
 
 
-def test_ending_is_quick(env: dict[str, str], tmp_path: Path) -> None:
-    with running_parent(tmp_path / "s", env) as parent, Toolbox(f"unix:{tmp_path}/s") as tools:
-        tools.connect(meta())
+def test_a_log_that_is_down_does_not_hold_up_the_start(env: dict[str, str], tmp_path: Path) -> None:
+    with socket.socket() as deaf:  # takes connections and never answers
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen()
+        silent = {"HEC_URL": f"http://127.0.0.1:{deaf.getsockname()[1]}", "HEC_DEADLINE": "300"}
         began = time.monotonic()
-        parent.terminate()
-        parent.wait(5)
-        assert time.monotonic() - began < 1
+        with running_parent(tmp_path / "s", env | silent) as parent:
+            assert time.monotonic() - began < 15
+            assert eventually(lambda: len(children(parent.pid)) == 2)
+
+
+def test_spares_that_keep_dying_end_the_parent(env: dict[str, str], tmp_path: Path) -> None:
+    with running_parent(tmp_path / "s", env, "--spares", "1") as parent:
+        for _ in range(100):
+            for pid in children(parent.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if parent.poll() is not None:
+                break
+            time.sleep(0.05)
+        assert parent.returncode == 1
+        assert parent.stderr
+        assert parent.stderr.read() == "glasslab-mcp: children end before they serve; giving up\n"
+
+
+def test_a_fork_that_fails_is_said_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with listening_socket(tmp_path / "s") as listener:
+        recorder = Recorder(HecSettings("http://127.0.0.1:1", "token"), "mcp")
+        parent = Parent(listener, tmp_path, recorder, allowed=set(), spares=2, children=2, idle=1)
+        monkeypatch.setattr(os, "fork", refuse)
+        parent._fork_spares()
+        assert parent._early_deaths == 1
+    assert capsys.readouterr().err == "glasslab-mcp: cannot fork: Resource temporarily unavailable\n"

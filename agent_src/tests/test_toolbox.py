@@ -103,8 +103,8 @@ def test_the_files_server_as_a_child(env: dict[str, str], revision: str) -> None
     box.close()
     assert time.monotonic() - began < 1
     assert not Path(f"/proc/{pid}").exists(), "neither running nor a zombie"
-    assert open_descriptors() == descriptors
-    assert threading.active_count() == threads
+    assert open_descriptors() <= descriptors
+    assert threading.active_count() <= threads
     box.close()
 
 
@@ -271,9 +271,9 @@ def test_an_endless_line_is_not_kept_in_memory() -> None:
     assert max(largest) < 300_000
 
 
-@pytest.mark.parametrize("call_id", ["\ud800", "x" * 300])
-def test_an_odd_call_id_is_an_error_and_no_more(env: dict[str, str], call_id: str) -> None:
+def test_an_odd_call_id_is_an_error_and_no_more(env: dict[str, str]) -> None:
     with Toolbox(files_server(env)) as box:
         box.connect(meta())
-        assert box.call("list_files", {}, meta(call=call_id)).is_error
+        assert box.call("list_files", {}, meta(call="\ud800")).is_error
+        assert box.call("list_files", {}, meta(call="x" * 300)).is_error
         assert box.call("list_files", {}, meta(call="c1")).text == "a.md\nb.md"

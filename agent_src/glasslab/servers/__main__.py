@@ -13,7 +13,7 @@ from glasslab.servers.sandbox import Sandbox, SandboxError
 from glasslab.settings import ServerSettings, SettingsError
 
 DEFAULT_SPARES = 2
-DEFAULT_CHILDREN = 32
+DEFAULT_CHILDREN = 24  # four tasks each at most
 DEFAULT_IDLE = 900
 
 

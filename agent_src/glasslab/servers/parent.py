@@ -6,6 +6,7 @@ runs no thread and imports nothing after the first fork.
 """
 
 import contextlib
+import copy
 import gc
 import os
 import select
@@ -24,7 +25,9 @@ from glasslab.servers.files import FilesServer
 
 _FIRST_SYSTEMD_FD: Final = 3
 _STOP_GRACE: Final = 2.0  # seconds for children to end after SIGTERM
-_MAX_EARLY_DEATHS: Final = 5  # spares that end without a connection, one after the other
+_WARM_SECONDS: Final = 2.0
+_RETRY: Final = 1.0  # seconds until a fork that failed is tried again
+_MAX_EARLY_DEATHS: Final = 5  # forks that fail, and spares that end without a connection, one after the other
 
 
 class SocketError(Exception):
@@ -121,7 +124,7 @@ class Parent:
         notify("READY=1")
         try:
             while not self._stopping:
-                select.select([self._taken_read, self._wake_read], [], [])
+                select.select([self._taken_read, self._wake_read], [], [], _RETRY if self._lacks_spares() else None)
                 self._drain()
                 self._reap()
                 if self._early_deaths >= _MAX_EARLY_DEATHS:
@@ -135,8 +138,11 @@ class Parent:
 
     def _warm_log(self) -> None:
         """Load what a first TLS connection loads, then leave neither connection nor thread behind for the forks."""
-        self._recorder.warm()
-        self._recorder.close()
+        quick = copy.copy(self._recorder.hec)
+        quick.deadline = min(quick.deadline, _WARM_SECONDS)  # a log that is down is for the sessions to say
+        recorder = Recorder(quick, self._recorder.component)
+        recorder.warm()
+        recorder.close()
         deadline = time.monotonic() + 1
         while threading.active_count() > 1 and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -165,14 +171,19 @@ class Parent:
             self._waiting.discard(pid)
             self._serving.discard(pid)
 
+    def _lacks_spares(self) -> bool:
+        serving_or_spare = len(self._waiting) + len(self._serving)
+        return not self._stopping and len(self._waiting) < self._spares and serving_or_spare < self._children
+
     def _fork_spares(self) -> None:
-        while (
-            not self._stopping
-            and len(self._waiting) < self._spares
-            and len(self._waiting) + len(self._serving) < self._children
-        ):
-            parent = os.getpid()
-            pid = os.fork()
+        parent = os.getpid()
+        while self._lacks_spares():
+            try:
+                pid = os.fork()
+            except OSError as error:  # no memory, or the unit's TasksMax: sessions end, and it is tried again then
+                print(f"glasslab-mcp: cannot fork: {error.strerror}", file=sys.stderr)
+                self._early_deaths += 1
+                return
             if pid == 0:
                 self._child(parent)
             self._waiting.add(pid)

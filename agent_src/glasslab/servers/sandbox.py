@@ -118,7 +118,8 @@ class Sandbox:
             os.close(_openat2(self._folder, b".", _OPEN_FOLDER))
         except OSError as error:
             os.close(self._folder)
-            raise SandboxError(f"openat2 is refused ({error.strerror}): Linux 5.6 or later is needed") from error
+            remedy = "it takes Linux 5.6 or later, and no filter against it (systemd: RestrictSUIDSGID has one)"
+            raise SandboxError(f"openat2 is refused ({error.strerror}): {remedy}") from error
 
     def close(self) -> None:
         """Give the folder's descriptor back."""
