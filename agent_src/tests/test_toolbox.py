@@ -103,8 +103,8 @@ def test_the_files_server_as_a_child(env: dict[str, str], revision: str) -> None
     box.close()
     assert time.monotonic() - began < 1
     assert not Path(f"/proc/{pid}").exists(), "neither running nor a zombie"
-    assert open_descriptors() <= descriptors
-    assert threading.active_count() <= threads
+    assert eventually(lambda: open_descriptors() <= descriptors)
+    assert eventually(lambda: threading.active_count() <= threads)
     box.close()
 
 
