@@ -39,7 +39,7 @@ def _as_it_was() -> Iterator[None]:
     """Each test begins and ends with the walls up."""
     assert pve(f"{LOADER} check") == "as loaded\n"
     yield
-    pve(f"{LOADER} apply")
+    pve(f"{LOADER} apply && {LOADER} check || ifup vmbr1")
     assert pve(f"{LOADER} check") == "as loaded\n"
 
 
@@ -206,6 +206,10 @@ BROKEN = {
 def assert_closed_but_managed() -> None:
     assert managed(), "management went down"
     assert "UP" not in pve("ip -oneline link show vmbr1").split(">")[0], "the bridge is up without rules"
+    loose = (
+        "for port in tap101i0 tap102i0; do [ -e /sys/class/net/$port/master ] || ip -oneline link show $port up; done"
+    )
+    assert pve(loose) == "", "a guest's port is up outside the bridge"
     reached = [probe for probe in see("agent", TARGETS_OF_THE_AGENT) if probe["answer"] in REACHED]
     assert reached == []
 

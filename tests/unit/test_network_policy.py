@@ -142,3 +142,43 @@ def test_jumps_are_taken_out_and_put_first_in_one_transaction(monkeypatch: pytes
         "-I INPUT 1 -i vmbr1 -j GLASSLAB-INPUT",
         "COMMIT",
     ]
+
+
+def tools(folder: Path, **codes: int) -> None:
+    """Programs that say their name and end with the given code."""
+    for name in ("ifreload", "iptables-restore", "iptables-save", "ip6tables-restore", "ip6tables-save", "nft", "ip"):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\necho {name} spoke >&2\nexit {codes.get(name, 0)}\n", encoding="utf-8")
+        program.chmod(0o755)
+
+
+def test_tools_that_are_missing_or_broken_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tools(tmp_path)
+    assert preflight.tool_problems() == []
+    tools(tmp_path, nft=1)
+    (tmp_path / "ifreload").unlink()
+    (tmp_path / "ip6tables-save").unlink()
+    (tmp_path / "iptables-restore").write_text("", encoding="utf-8")
+    (tmp_path / "iptables-restore").chmod(0)
+    assert preflight.tool_problems() == [
+        "ifupdown2 is missing (no ifreload): apt-get install ifupdown2",
+        "iptables-restore cannot be run (Permission denied): repair it, or apt-get install --reinstall iptables",
+        "ip6tables-save is missing: apt-get install iptables",
+        "nft fails (nft spoke): apt-get install --reinstall nftables",
+    ]
+
+
+@pytest.mark.parametrize("words", [[], ["start"], ["apply", "now"]])
+def test_loader_told_nonsense_says_how_it_is_called(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert glasslab_network.main(words) == 2
+    assert capsys.readouterr().err == "usage: glasslab-network apply | check | remove\n"
+
+
+def test_loader_names_what_it_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(glasslab_network.Failure, match=r"^iptables-save cannot be run \(No such file or directory\): "):
+        glasslab_network.saved("iptables")
+    tools(tmp_path, nft=3)
+    with pytest.raises(glasslab_network.Failure, match=r"^`nft list tables` failed: nft spoke$"):
+        glasslab_network.tables()
