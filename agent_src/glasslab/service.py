@@ -62,7 +62,8 @@ class Service:
         deadline = float("inf")
         while not self._stopping or (self._clients and time.monotonic() < deadline):
             events = poll.poll(200 if self._stopping else watchdog)
-            notify("WATCHDOG=1")
+            if watchdog:
+                notify("WATCHDOG=1")
             for descriptor, event in events:
                 if descriptor == self._listener.fileno():
                     self._accept(poll)
@@ -222,4 +223,5 @@ def notify(state: str) -> None:
     if address.startswith("@"):
         address = "\0" + address[1:]
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.setblocking(False)  # a manager that does not read must not stop the service
         channel.sendto(state.encode(), address)

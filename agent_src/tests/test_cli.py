@@ -1,0 +1,176 @@
+"""The command line from a checkout: a whole question over stdio, and one clear line for what is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from agent_lab import API_KEY, QUESTION, ScriptedModel, scripted_model, turn
+from conftest import Certificates
+from faulty_hec import FaultyHec
+
+from glasslab import pins
+from glasslab.cli import COMMANDS
+from glasslab.statuses import JSON_FIELDS, MAX_QUESTION_CHARACTERS
+
+SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")]}
+
+
+@pytest.fixture
+def environment(hec: FaultyHec, certificates: Certificates, tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "HEC_URL": hec.url,
+        "HEC_CA": str(certificates.ca),
+        "HEC_TOKEN": "token-of-the-agent",
+        "HEC_TOKEN_MCP": "token-of-the-server",
+        "MODEL_API_KEY": API_KEY,
+        "MODEL_BASE_URL": "http://127.0.0.1:1/v1",
+    }
+
+
+def glasslab(
+    environment: Mapping[str, str], *arguments: str, stdin: bytes = b"", status: int = 0
+) -> tuple[str, list[str]]:
+    """Run the command; return its output and its lines on stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", "glasslab.cli", *arguments],
+        env=dict(environment), input=stdin, capture_output=True, cwd=environment["HOME"], check=False, timeout=30,
+    )  # fmt: skip
+    err = done.stderr.decode()
+    assert "Traceback" not in err
+    assert done.returncode == status, err
+    return done.stdout.decode(), err.splitlines()
+
+
+def test_a_whole_question_from_a_checkout(environment: dict[str, str], hec: FaultyHec, tmp_path: Path) -> None:
+    with scripted_model(SCRIPT, tmp_path) as model:
+        environment |= {"MODEL_BASE_URL": model.url, "LAB_TRACE": "full"}
+        out, err = glasslab(environment, "ask", QUESTION)
+    session = hec.events("session.end")[0]["session_id"]
+    search = f'search index=agents session_id="{session}" | sort 0 _time'
+    assert out == f"The answer.\n\nsession: {session}\nsearch:  {search}\n"
+    assert len(err) == 2
+    assert "outside the glass" in err[0]
+    assert "LAB_TRACE=full" in err[1]
+    assert hec.events("server.list_files")[0]["files"]
+    assert API_KEY.encode() not in b"".join(hec.bodies)
+    assert b"token-of-the" not in b"".join(hec.bodies)
+    state = tmp_path / ".local/state/glasslab"
+    assert sorted(path.name for path in state.iterdir()) == ["agent.pem", "agent.pub", "mcp.pem", "mcp.pub"]
+
+
+def test_the_log_is_down_at_the_start(environment: dict[str, str], hec: FaultyHec, tmp_path: Path) -> None:
+    hec.reset(1, "down")
+    with scripted_model(SCRIPT, tmp_path) as model:
+        out, err = glasslab({**environment, "MODEL_BASE_URL": model.url}, "ask", "--json", QUESTION, status=4)
+        assert not list(tmp_path.glob("model-*.jsonl")) or model.requests == 0
+    assert err[-1].startswith(f"Agent stopped: Splunk HEC unreachable: {hec.url}: connection refused; ")
+    result = json.loads(out)
+    assert list(result) == list(JSON_FIELDS)
+    assert (result["status"], result["answer"], result["turns"]) == ("log_unreachable", None, 0)
+
+
+def test_the_model_is_down(environment: dict[str, str], hec: FaultyHec) -> None:
+    out, err = glasslab(environment, "ask", QUESTION, status=6)
+    assert err[-1].startswith("glasslab: model openai/gpt-5.6-luna at 127.0.0.1:1: connection refused; ")
+    assert out.startswith("session: ")
+    assert hec.events("session.end")[0]["status"] == "model_unreachable"
+
+
+def test_the_tool_servers_own_log_fails(environment: dict[str, str], hec: FaultyHec) -> None:
+    hec.reset(2, "bad_token")
+    _, err = glasslab({**environment, "LAB_TRACE": "full"}, "ask", QUESTION, status=4)
+    assert err[-1].startswith(f"Agent stopped: Splunk HEC rejected: {hec.url}: the tool server's log: HTTP 403, code 4")
+
+
+@pytest.mark.parametrize("question", ["", "  \n", "x" * (MAX_QUESTION_CHARACTERS + 1)])
+def test_a_question_that_is_none(environment: dict[str, str], hec: FaultyHec, question: str) -> None:
+    out, err = glasslab(environment, "ask", "--json", question, status=7)
+    assert json.loads(out)["status"] == "input_refused"
+    assert len(err) == 1
+    assert hec.received == 0
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n", b"caf\xe9?\n", b"x" * 90_000])
+def test_a_question_from_standard_input_that_is_none(environment: dict[str, str], stdin: bytes) -> None:
+    _, err = glasslab(environment, "ask", "-", stdin=stdin, status=7)
+    assert len(err) == 1
+
+
+def test_wrong_configuration_is_one_line_each(environment: dict[str, str], hec: FaultyHec) -> None:
+    bad = {**environment, "HEC_URL": "ftp://x", "MAX_TURNS": "0"}
+    _, err = glasslab(bad, "ask", QUESTION, status=2)
+    assert [line.split()[:2] for line in err] == [["glasslab:", "HEC_URL:"], ["glasslab:", "MAX_TURNS:"]]
+    _, err = glasslab({**environment, "SIGNING_KEY": "/dev/null"}, "ask", QUESTION, status=2)
+    assert err == ["glasslab: signing key /dev/null is no PEM private key; make one with openssl genpkey"]
+    assert hec.received == 0
+
+
+@pytest.mark.parametrize("arguments", [(), ("ask",), ("fly",), ("ask", "a", "b"), ("serve",)])
+def test_wrong_usage(environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+    _, err = glasslab(environment, *arguments, status=2)
+    assert err[0].startswith("usage: glasslab")
+
+
+def test_no_service_at_the_socket(environment: dict[str, str], tmp_path: Path) -> None:
+    _, err = glasslab(environment, "ask", "--socket", str(tmp_path / "none.sock"), QUESTION, status=2)
+    assert err == [f"glasslab: service at {tmp_path}/none.sock: No such file or directory; start it: glasslab serve"]
+
+
+def test_help_names_every_command_and_imports_none(environment: dict[str, str]) -> None:
+    out, _ = glasslab(environment, "--help")
+    assert all(command in out for command in COMMANDS)
+    code = (
+        "import sys, glasslab.cli; glasslab.cli._parser(['--help']); print([m for m in sys.modules if 'pydantic' in m])"
+    )
+    quick = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20)
+    assert quick.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help(environment: dict[str, str], command: str) -> None:
+    out, _ = glasslab(environment, command, "--help")
+    assert out.startswith(f"usage: glasslab {command}")
+
+
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_the_tools_are_the_pinned_ones_in_both_revisions(environment: dict[str, str], revision: str) -> None:
+    out, err = glasslab({**environment, "MCP_REVISION": revision}, "pin")
+    assert [tool["name"] for tool in json.loads(out)["tools"]] == ["list_files", "read_file"]
+    assert err == ["glasslab: the tools of 'lab-files' are the pinned ones"]
+    assert sorted(pins.read_lock()["lab-files"]["tools"]) == ["list_files", "read_file"]
+
+
+def test_doctor_says_what_does_not_answer(environment: dict[str, str], hec: FaultyHec, tmp_path: Path) -> None:
+    out, _ = glasslab(environment, "doctor", status=1)
+    assert [line.split()[0] for line in out.splitlines()] == ["settings", "log", "model", "tools"]
+    assert "connection refused" in out.splitlines()[2]
+    with scripted_model(SCRIPT, tmp_path) as model:
+        out, _ = glasslab({**environment, "MODEL_BASE_URL": model.url}, "doctor")
+    assert "model     ok" in out
+
+
+def test_ctrl_c_is_a_recorded_end(environment: dict[str, str], hec: FaultyHec, tmp_path: Path) -> None:
+    model = ScriptedModel({"turns": [{**turn(content="Late."), "delay": 5}]}, tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "glasslab.cli", "ask", "--json", QUESTION],
+        env={**environment, "MODEL_BASE_URL": model.url, "LAB_TRACE": "full"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 15
+    while not hec.events("llm.request") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    model.stop()
+    assert process.returncode == 8, err
+    assert json.loads(out)["status"] == "cancelled"
+    assert hec.events("session.end")[0]["status"] == "cancelled"
+    assert "Traceback" not in err

@@ -1,0 +1,257 @@
+"""The service: its protocol, clients that go away, several questions at once, its socket, and its end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agent_lab import QUESTION, ScriptedModel, scripted_model, turn
+from conftest import Certificates
+from faulty_hec import FaultyHec
+from tool_servers import running_parent
+
+from glasslab.statuses import EXIT_CODES, JSON_FIELDS, MAX_QUESTION_CHARACTERS
+
+SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")]}
+SLOW = {"turns": [{**turn(content="Late."), "delay": 1.5}]}
+
+
+@contextmanager
+def serving(environment: Mapping[str, str], path: Path) -> Iterator[subprocess.Popen[str]]:
+    """`glasslab serve` on a socket, once it says READY."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
+        notify = path.with_suffix(".notify")
+        notify.unlink(missing_ok=True)
+        ready.bind(str(notify))
+        ready.settimeout(20)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "glasslab.cli", "serve", "--socket", str(path)],
+            env={**environment, "NOTIFY_SOCKET": str(notify)},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert ready.recv(100) == b"READY=1"
+            yield process
+        finally:
+            process.terminate()
+            process.communicate(timeout=15)
+
+
+class Lab:
+    def __init__(self, hec: FaultyHec, folder: Path, models: dict[str, ScriptedModel]) -> None:
+        self.hec, self.folder, self.models = hec, folder, models
+
+    def socket(self, name: str) -> Path:
+        return self.folder / f"{name}.sock"
+
+
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, running_hec: FaultyHec, certificates: Certificates
+) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("service")
+    common = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "HEC_URL": running_hec.url,
+        "HEC_CA": str(certificates.ca),
+        "HEC_TOKEN": "token-of-the-agent",
+        "HEC_TOKEN_MCP": "token-of-the-server",
+        "MCP_SERVER": f"unix:{folder}/mcp.sock",
+        "MODEL": "test-model",
+        "LAB_TRACE": "full",
+    }
+    with (
+        scripted_model(SCRIPT, folder) as quick,
+        scripted_model(SLOW, folder) as slow,
+        running_parent(folder / "mcp.sock", common),
+        serving({**common, "MODEL_BASE_URL": quick.url}, folder / "quick.sock"),
+        serving({**common, "MODEL_BASE_URL": slow.url}, folder / "slow.sock"),
+    ):
+        yield Lab(running_hec, folder, {"quick": quick, "slow": slow})
+
+
+@pytest.fixture
+def lab(running: Lab, hec: FaultyHec) -> Lab:
+    return running
+
+
+def connect(path: Path) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(10)
+    client.connect(str(path))
+    return client
+
+
+def exchange(path: Path, data: bytes, then: Callable[[socket.socket], object] | None = None) -> dict[str, Any]:
+    with connect(path) as client:
+        client.sendall(data)
+        if then is not None:
+            then(client)
+        with client.makefile("rb") as lines:
+            result: dict[str, Any] = json.loads(lines.readline())
+    return result
+
+
+def question(text: str = QUESTION) -> bytes:
+    return json.dumps({"question": text}).encode() + b"\n"
+
+
+def eventually(found: Callable[[], bool], seconds: float = 3) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_one_line_in_one_object_out(lab: Lab) -> None:
+    result = exchange(lab.socket("quick"), question())
+    assert set(result) == {*JSON_FIELDS, "problem", "trace", "index"}
+    assert (result["answer"], result["status"], result["turns"]) == ("The answer.", "answered", 2)
+    assert (result["problem"], result["trace"], result["index"]) == (None, "full", "agents")
+    assert {event["session_id"] for post in lab.hec.posts for event in post} == {result["session_id"]}
+
+
+def test_a_client_may_close_its_writing_half(lab: Lab) -> None:
+    result = exchange(lab.socket("quick"), question(), lambda client: client.shutdown(socket.SHUT_WR))
+    assert result["status"] == "answered"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\n", "not understood"),
+        (b"hello\n", "not understood"),
+        (b'{"question": 7}\n', "not understood"),
+        (b"[" * 100_000 + b"\n", "not understood"),
+        (b"\xff\xfe\n", "not understood"),
+        (b"x" * 300_000, "longer than"),
+        (question(" "), "empty"),
+        (question("x" * (MAX_QUESTION_CHARACTERS + 1)), "characters; at most"),
+        (b'{"question": "\\ud800"}\n', "not valid UTF-8"),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+def test_what_is_no_question_is_refused_and_nothing_happens(lab: Lab, data: bytes, problem: str) -> None:
+    result = exchange(lab.socket("quick"), data)
+    assert (result["status"], result["session_id"]) == ("input_refused", None)
+    assert problem in result["problem"]
+    assert lab.hec.received == 0
+
+
+def test_a_client_that_goes_away_cancels_its_question_on_record(lab: Lab) -> None:
+    with connect(lab.socket("slow")) as client:
+        client.sendall(question())
+        assert eventually(lambda: bool(lab.hec.events("llm.request")))
+    assert eventually(lambda: bool(lab.hec.events("session.end")), 1)
+    assert lab.hec.events("session.end")[0]["status"] == "cancelled"
+
+
+def test_a_client_that_says_so_cancels_and_gets_the_outcome(lab: Lab) -> None:
+    def cancel(client: socket.socket) -> None:
+        assert eventually(lambda: bool(lab.hec.events("llm.request")))
+        client.sendall(b'{"cancel": true}\n')
+
+    began = time.monotonic()
+    result = exchange(lab.socket("slow"), question(), cancel)
+    assert time.monotonic() - began < 1.2
+    assert (result["status"], EXIT_CODES[result["status"]]) == ("cancelled", 8)
+    assert lab.hec.events("session.end")[0]["session_id"] == result["session_id"]
+
+
+def test_several_at_once_do_not_wait_for_each_other(lab: Lab) -> None:
+    began = time.monotonic()
+    clients = [connect(lab.socket("slow")) for _ in range(4)]
+    for client in clients:
+        client.sendall(question())
+    results = [json.loads(client.makefile("rb").readline()) for client in clients]
+    for client in clients:
+        client.close()
+    assert [result["status"] for result in results] == ["answered"] * 4
+    assert len({result["session_id"] for result in results}) == 4
+    assert time.monotonic() - began < 4
+
+
+def test_a_log_that_fails_stops_the_question_not_the_service(lab: Lab) -> None:
+    lab.hec.reset(4, "busy")
+    result = exchange(lab.socket("quick"), question())
+    assert (result["status"], result["answer"]) == ("log_rejected", None)
+    assert result["problem"].startswith("Agent stopped: Splunk HEC rejected")
+    lab.hec.reset()
+    assert exchange(lab.socket("quick"), question())["status"] == "answered"
+
+
+def test_the_command_line_puts_its_question_to_the_service(lab: Lab) -> None:
+    command = [sys.executable, "-m", "glasslab.cli", "ask", "--socket", str(lab.socket("quick"))]
+    plain = subprocess.run([*command, QUESTION], capture_output=True, text=True, check=False, timeout=20)
+    assert plain.returncode == 0
+    session = lab.hec.events("session.start")[0]["session_id"]
+    assert plain.stdout == (
+        f'The answer.\n\nsession: {session}\nsearch:  search index=agents session_id="{session}" | sort 0 _time\n'
+    )
+    assert plain.stderr.count("LAB_TRACE=full") == 1
+    as_json = subprocess.run(
+        [*command, "--json", "-"], input=QUESTION, capture_output=True, text=True, check=False, timeout=20
+    )
+    assert list(json.loads(as_json.stdout)) == list(JSON_FIELDS)
+
+
+def test_ctrl_c_at_the_client_is_a_recorded_end(lab: Lab) -> None:
+    command = [sys.executable, "-m", "glasslab.cli", "ask", "--json", "--socket", str(lab.socket("slow")), QUESTION]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert eventually(lambda: bool(lab.hec.events("llm.request")), 5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 8
+    assert json.loads(out)["status"] == "cancelled"
+    assert "Traceback" not in err
+    assert lab.hec.events("session.end")[0]["status"] == "cancelled"
+
+
+def test_a_second_service_on_the_socket_is_refused(lab: Lab) -> None:
+    environment = {**os.environ, "HEC_URL": lab.hec.url, "HEC_TOKEN": "t", "HOME": str(lab.folder)}
+    command = [sys.executable, "-m", "glasslab.cli", "serve", "--socket", str(lab.socket("quick"))]
+    environment["MCP_SERVER"] = f"unix:{lab.folder}/mcp.sock"
+    second = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
+    assert second.returncode == 2
+    assert second.stderr == (
+        f"glasslab: another service answers on {lab.socket('quick')}; stop it, or give another --socket\n"
+    )
+    assert exchange(lab.socket("quick"), question())["status"] == "answered"
+
+
+def test_sigterm_ends_running_questions_on_record_and_a_stale_socket_is_taken_over(
+    lab: Lab, certificates: Certificates
+) -> None:
+    path = lab.folder / "own.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(lab.folder),
+        "HEC_URL": lab.hec.url,
+        "HEC_CA": str(certificates.ca),
+        "HEC_TOKEN": "token-of-the-agent",
+        "MCP_SERVER": f"unix:{lab.folder}/mcp.sock",
+        "MODEL_BASE_URL": lab.models["slow"].url,
+        "LAB_TRACE": "full",
+    }
+    with serving(environment, path) as process, connect(path) as client:
+        client.sendall(question())
+        assert eventually(lambda: bool(lab.hec.events("llm.request")))
+        process.send_signal(signal.SIGTERM)
+        assert json.loads(client.makefile("rb").readline())["status"] == "cancelled"
+        assert process.wait(timeout=10) == 0
+    assert lab.hec.events("session.end")[0]["status"] == "cancelled"
+    assert not path.exists()

@@ -1,0 +1,267 @@
+"""Settings: their places and order, secrets from files, and one clear line for each thing that is wrong."""
+
+import os
+import stat
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from glasslab.keys import KeyFileError, load_public_keys, load_signing_key
+from glasslab.settings import SearchSettings, ServerSettings, Settings, SettingsError
+from glasslab.settings_sources import ALIASES, is_secret
+
+EXAMPLE = Path(__file__).parent.parent / "env.example"
+GOOD = {"HEC_URL": "https://127.0.0.1:8088", "HEC_TOKEN": "agent-token", "HEC_TOKEN_MCP": "mcp-token"}
+
+
+@pytest.fixture
+def environment(clean_home: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    return monkeypatch
+
+
+def give(environment: pytest.MonkeyPatch, values: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        environment.setenv(name, value)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def lines(kind: type[Settings] | type[ServerSettings] | type[SearchSettings] = Settings) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        kind.load()
+    assert all("\n" not in line for line in caught.value.lines)
+    return caught.value.lines
+
+
+def names_of_settings() -> set[str]:
+    names = set()
+    for kind in (Settings, ServerSettings, SearchSettings):
+        for field, info in kind.model_fields.items():
+            names.add(field.upper())
+            if is_secret(info):
+                names.add(f"{field.upper()}_FILE")
+    return names
+
+
+def test_the_example_lists_exactly_the_settings() -> None:
+    listed = [line.lstrip("#").split("=")[0] for line in EXAMPLE.read_text().splitlines() if is_setting(line)]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == names_of_settings()
+
+
+def is_setting(line: str) -> bool:
+    name = line.lstrip("#").split("=")[0]
+    return "=" in line and bool(name) and name == name.upper() and name.replace("_", "").isalnum()
+
+
+def test_the_examples_defaults_are_the_defaults(environment: pytest.MonkeyPatch) -> None:
+    give(environment, GOOD)
+    settings = Settings.load()
+    for line in EXAMPLE.read_text().splitlines():
+        field = line.lstrip("#").split("=")[0].lower()
+        if line.startswith("#") and is_setting(line) and field in Settings.model_fields:
+            default = getattr(settings, field)
+            if default is not None and field not in ("lab_documents", "system_prompt"):
+                given = os.path.expanduser(line.split("=", 1)[1])  # noqa: PTH111 - the text form is compared
+                assert str(type(default)(given)) == str(default), line
+
+
+def test_a_later_place_wins(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
+    give(environment, GOOD)
+    write(clean_home / "lab/.env", "MODEL=from-lab\nMAX_TURNS=2\nHEC_INDEX=lab\n")
+    write(clean_home / ".env", "MODEL=from-here\nMAX_TURNS=3\n")
+    environment.setenv("MODEL", "from-environment")
+    settings = Settings.load()
+    assert (settings.model, settings.max_turns, settings.hec_index) == ("from-environment", 3, "lab")
+
+
+def test_an_alias_in_a_later_place_wins_over_the_name_in_an_earlier_one(
+    environment: pytest.MonkeyPatch, clean_home: Path
+) -> None:
+    give(environment, GOOD)
+    write(clean_home / "lab/.env", "MODEL_BASE_URL=https://lab.example/v1\nMODEL_API_KEY=lab\n")
+    give(environment, {"OPENAI_BASE_URL": "https://env.example/v1/", "OPENAI_API_KEY": "env"})
+    settings = Settings.load()
+    assert settings.model_base_url == "https://env.example/v1"
+    assert settings.model_api_key is not None
+    assert settings.model_api_key.get_secret_value() == "env"
+    assert set(ALIASES) == {"OPENAI_BASE_URL", "OPENAI_API_KEY"}
+
+
+@pytest.mark.parametrize("name", ["HEC_TOKEN", "HEC_TOKEN_MCP", "MODEL_API_KEY", "OPENAI_API_KEY"])
+def test_each_secret_can_be_a_file_and_beats_an_earlier_place(
+    environment: pytest.MonkeyPatch, clean_home: Path, name: str
+) -> None:
+    write(clean_home / "lab/.env", "".join(f"{key}={value}\n" for key, value in (GOOD | {name: "earlier"}).items()))
+    environment.setenv(f"{name}_FILE", str(write(clean_home / "secret", "from-file\n")))
+    field = ALIASES.get(name, name).lower()
+    assert getattr(Settings.load(), field).get_secret_value() == "from-file"
+
+
+def test_a_secret_is_never_shown(environment: pytest.MonkeyPatch) -> None:
+    give(environment, {**GOOD, "MODEL_API_KEY": "sk-very-secret"})
+    settings = Settings.load()
+    shown = repr(settings) + repr(settings.shown()) + repr(settings.hec())
+    assert not any(secret in shown for secret in ("sk-very-secret", "agent-token", "mcp-token"))
+    assert settings.shown()["HEC_URL"] == GOOD["HEC_URL"]
+    assert "SYSTEM_PROMPT" not in settings.shown()
+
+
+BAD = [
+    ({"HEC_URL": ""}, "HEC_URL is not set"),
+    ({"HEC_TOKEN": " "}, "HEC_TOKEN is not set"),
+    ({"HEC_TOKEN_MCP": ""}, "HEC_TOKEN_MCP is not set"),
+    ({"HEC_URL": "ftp://log:8088"}, "HEC_URL: 'ftp://log:8088' is no http(s) URL"),
+    ({"HEC_URL": "log:8088"}, "HEC_URL: 'log:8088' is no http(s) URL"),
+    ({"HEC_URL": "https://log:port"}, "HEC_URL: 'https://log:port' is no URL"),
+    ({"HEC_URL": "http://10.10.10.20:8088"}, "HEC_URL: 'http://10.10.10.20:8088' is plain http to another machine"),
+    ({"HEC_URL": "https://u:p@log:8088"}, "holds a user"),
+    ({"HEC_TOKEN": "a b"}, "HEC_TOKEN: the value holds characters that no token has"),
+    ({"HEC_TOKEN": "caf\u00e9"}, "HEC_TOKEN: the value holds characters that no token has"),
+    ({"HEC_CA": "/no/such/ca.crt"}, "HEC_CA: '/no/such/ca.crt' cannot be read (No such file or directory)"),
+    ({"HEC_CA": "/"}, "HEC_CA: '/' cannot be read (Is a directory)"),
+    ({"HEC_DEADLINE": "soon"}, "HEC_DEADLINE: 'soon'"),
+    ({"HEC_DEADLINE": "0"}, "HEC_DEADLINE: '0'"),
+    ({"HEC_DEADLINE": "nan"}, "HEC_DEADLINE: 'nan'"),
+    ({"HEC_INDEX": "a b"}, "HEC_INDEX: 'a b'"),
+    ({"HEC_ACK": "maybe"}, "HEC_ACK: 'maybe'"),
+    ({"LAB_TRACE": "all"}, "LAB_TRACE: 'all'"),
+    ({"LAB_DOCUMENTS": "/no/such/folder"}, "LAB_DOCUMENTS: '/no/such/folder' is no folder"),
+    ({"MAX_TURNS": "0"}, "MAX_TURNS: '0'"),
+    ({"MAX_TURNS": "many"}, "MAX_TURNS: 'many'"),
+    ({"MAX_COST": "1"}, "MAX_COST: this version"),
+    ({"MCP_SERVER": "tcp:1"}, "MCP_SERVER: 'tcp:1'"),
+    ({"MCP_REVISION": "2024-11-05"}, "MCP_REVISION: '2024-11-05'"),
+    ({"MODEL_PROVIDER": "anthropic"}, "MODEL_PROVIDER: 'anthropic'"),
+    ({"MODEL_BASE_URL": "model"}, "MODEL_BASE_URL: 'model' is no http(s) URL"),
+    ({"MODEL_BASE_URL": "http://model.example/v1", "MODEL_API_KEY": "k"}, "would carry MODEL_API_KEY unencrypted"),
+    ({"MODEL_CA": "/no/such"}, "MODEL_CA: '/no/such' cannot be read"),
+    ({"MODEL_API_KEY_FILE": "/no/such"}, "MODEL_API_KEY_FILE: cannot read /no/such"),
+    ({"HEC_TOKEN_FILE": "/dev/null"}, "HEC_TOKEN and HEC_TOKEN_FILE are both set"),
+    ({"HEC_TOKEN": "", "HEC_TOKEN_FILE": "/dev/null"}, "HEC_TOKEN_FILE: /dev/null is empty"),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), BAD, ids=lambda value: str(value)[:40])
+def test_what_is_wrong_is_one_line_that_names_it(
+    environment: pytest.MonkeyPatch, values: Mapping[str, str], expected: str
+) -> None:
+    give(environment, {**GOOD, **values})
+    found = lines()
+    assert len(found) == 1
+    assert expected in found[0]
+    assert ";" in found[0]  # the remedy
+    if "HEC_TOKEN" in values:
+        assert values["HEC_TOKEN"].strip() not in found[0] or not values["HEC_TOKEN"].strip()
+
+
+def test_everything_that_is_wrong_is_said_at_once(environment: pytest.MonkeyPatch) -> None:
+    assert [line.split()[0] for line in lines()] == ["HEC_URL", "HEC_TOKEN"]
+
+
+def test_an_unreadable_settings_file_is_named(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
+    (clean_home / ".env").write_bytes(b"\xff\xfe")
+    assert "settings file .env: not UTF-8 text" in lines()[0]
+
+
+def test_plain_http_to_this_machine_and_a_keyless_model_are_fine(environment: pytest.MonkeyPatch) -> None:
+    give(environment, {**GOOD, "HEC_URL": "http://127.0.0.1:8088", "MODEL_BASE_URL": "http://ollama.example:11434/v1"})
+    assert Settings.load().model_api_key is None
+
+
+def test_an_empty_file_of_an_optional_secret_means_none(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
+    give(environment, {**GOOD, "MODEL_API_KEY_FILE": str(write(clean_home / "key", "\n"))})
+    assert Settings.load().model_api_key is None
+
+
+def test_with_a_running_tool_server_neither_its_token_nor_its_documents_are_needed(
+    environment: pytest.MonkeyPatch,
+) -> None:
+    give(environment, {**GOOD, "HEC_TOKEN_MCP": "", "MCP_SERVER": "unix:/run/x.sock", "LAB_DOCUMENTS": "/no/such"})
+    assert Settings.load().mcp_server == "unix:/run/x.sock"
+
+
+def test_the_server_reads_the_environment_alone_and_no_setting_of_the_model(
+    environment: pytest.MonkeyPatch, clean_home: Path
+) -> None:
+    write(clean_home / ".env", "".join(f"{name}={value}\n" for name, value in GOOD.items()))
+    assert [line.split()[0] for line in lines(ServerSettings)] == ["HEC_URL", "HEC_TOKEN_MCP"]
+    assert not any(field.startswith("model") or field == "hec_token" for field in ServerSettings.model_fields)
+
+
+def test_what_a_checkout_gives_its_tool_server_is_what_that_reads(
+    environment: pytest.MonkeyPatch, clean_home: Path
+) -> None:
+    ca = write(clean_home / "ca.crt", "x")
+    give(environment, {**GOOD, "MODEL_API_KEY": "sk-secret", "HEC_CA": str(ca), "HEC_DEADLINE": "2.5"})
+    environment.setenv("LAB_TRACE", "full")
+    given = Settings.load().server_environment()
+    assert "sk-secret" not in given.values()
+    assert GOOD["HEC_TOKEN"] not in given.values()
+    for name in [*GOOD, "HEC_CA", "HEC_DEADLINE", "LAB_TRACE"]:
+        environment.delenv(name)
+    give(environment, given)
+    read = ServerSettings.load()
+    assert (read.hec().url, read.hec().token, read.hec().ca, read.hec().deadline) == (
+        GOOD["HEC_URL"],
+        "mcp-token",
+        ca,
+        2.5,
+    )
+    assert read.trace
+
+
+def test_a_key_is_made_on_first_use_with_its_public_half_beside_it(
+    environment: pytest.MonkeyPatch, clean_home: Path
+) -> None:
+    give(environment, GOOD)
+    key = Settings.load().key()
+    path = clean_home / ".local/state/glasslab/agent.pem"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert load_public_keys(path.parent)["agent"].public_bytes_raw() == key.public_key().public_bytes_raw()
+    assert Settings.load().key().private_bytes_raw() == key.private_bytes_raw()
+    assert sorted(file.name for file in path.parent.iterdir()) == ["agent.pem", "agent.pub"]
+
+
+def test_two_first_uses_at_once_agree_on_one_key(clean_home: Path) -> None:
+    path = clean_home / "state/agent.pem"
+    found: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(load_signing_key(path, make=True).private_bytes_raw()))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(found)) == 1
+
+
+def test_a_key_given_as_a_file_has_to_exist(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
+    give(environment, {**GOOD, "SIGNING_KEY_FILE": str(clean_home / "none.pem")})
+    with pytest.raises(KeyFileError, match="No such file"):
+        Settings.load().key()
+    assert not (clean_home / "none.pem").exists()
+
+
+def test_a_key_of_another_kind_is_refused(clean_home: Path) -> None:
+    path = clean_home / "key.pem"
+    other = generate_private_key(SECP256R1())
+    path.write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    with pytest.raises(KeyFileError, match="is not Ed25519"):
+        load_signing_key(path, make=False)
+    path.write_text("no key")
+    with pytest.raises(KeyFileError, match="no PEM private key"):
+        load_signing_key(path, make=True)
+    with pytest.raises(KeyFileError, match=r"no \*\.pub file"):
+        load_public_keys(clean_home)
