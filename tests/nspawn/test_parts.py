@@ -242,6 +242,14 @@ def test_too_little_disk_and_memory_are_told_with_figures(monkeypatch: pytest.Mo
         preflight.memory()
 
 
+def test_a_file_system_that_cannot_hold_disks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = "1 0 8:1 / / rw - ext4 a rw\n2 1 0:5 / /var rw - overlay b rw\n3 1 8:1 / /srv/disks rw - ext4 a rw\n"
+    monkeypatch.setattr(Path, "read_text", lambda self: mounts)
+    preflight.file_system(Path("/srv/disks/lab"))
+    with pytest.raises(LabError, match="/var has the file system overlay"):
+        preflight.file_system(Path("/var/lib/glasslab/unit"))
+
+
 def test_not_root_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight.os, "geteuid", lambda: 1000)
     with pytest.raises(LabError, match=r"not root \(uid 1000\): run this as root or with sudo"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import build
+import cgroups
 import control
 import destroy
 import image
@@ -117,6 +118,8 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
     state.refuse_foreign(lab, options.checkout, options.force)
     # a verb that was killed at once leaves only its lock's file
     present = state.presence(lab) != "absent" or state.verb_lock(lab).exists()
+    if options.force:  # somebody removed the state by hand: its names are all that tells the rest
+        present = present or len(netns.missing(lab)) < len(topology.NAMESPACES) or not cgroups.empty(lab)
     cached = options.cache and image.CACHE.exists()
     if options.check:
         return _print({"changed": present or cached, "lab_id": lab.lab_id})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 import cgroups
@@ -42,6 +41,7 @@ def check(lab: Lab) -> None:
     disk()
     if not state.alive(lab):
         memory()
+        file_system(lab.state)
         kernel()
     foreign_names(lab)
 
@@ -88,29 +88,34 @@ def memory() -> None:
 
 def kernel() -> None:
     """Overlay mounts, veth, bridge and nf_tables: tried out in a mount and network namespace that ends at once."""
+    overlay = "mount -t tmpfs probe /tmp && cd /tmp && mkdir l u w m && mount -t overlay probe"
     probes = {
         "veth interfaces": "ip link add probe0 type veth peer name probe1",
         "bridges": "ip link add probe2 type bridge",
         "nf_tables": "nft add table inet probe",
-        "overlay file systems": 'mount -t overlay o -o "lowerdir=$1/l,upperdir=$1/u,workdir=$1/w" "$1/m"',
+        "overlay file systems": f"{overlay} -o lowerdir=/tmp/l,upperdir=/tmp/u,workdir=/tmp/w /tmp/m",
     }
-    with tempfile.TemporaryDirectory(dir=_existing(Path("/var/lib/glasslab"))) as folder:
-        for part in "luwm":
-            (Path(folder) / part).mkdir()
-        for what, script in probes.items():
-            argv = ["unshare", "--net", "--mount", "sh", "-c", script, "probe", folder]
-            done = subprocess.run(  # noqa: S603  (argv of ours)
-                argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-            )
-            if done.returncode != 0:
-                why = (done.stderr.strip().splitlines() or ["no message"])[-1]
-                raise LabError(f"this kernel or container gives no {what} ({why}): use a machine or VM of its own")
+    for what, script in probes.items():
+        argv = ["unshare", "--net", "--mount", "sh", "-c", script]
+        done = subprocess.run(  # noqa: S603  (argv of ours)
+            argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        if done.returncode != 0:
+            why = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise LabError(f"this kernel or container gives no {what} ({why}): use a machine or VM of its own")
 
 
-def _existing(place: Path) -> Path:
-    while not place.exists():
+def file_system(place: Path) -> None:
+    """Machines' disks are overlays, which cannot lie on an overlay (a container's root) or a network's file system."""
+    kinds = {}
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split()
+        kinds[words[4]] = words[words.index("-") + 1]  # a later mount hides an earlier one
+    while str(place) not in kinds:
         place = place.parent
-    return place
+    kind = kinds[str(place)]
+    if kind == "overlay" or kind.startswith(("nfs", "9p", "fuse")):
+        raise LabError(f"{place} has the file system {kind}, which holds no overlay: use a machine or VM of its own")
 
 
 def foreign_names(lab: Lab) -> None:
@@ -120,8 +125,8 @@ def foreign_names(lab: Lab) -> None:
     for name in topology.NAMESPACES:
         if netns.path(lab, name).exists():
             raise LabError(
-                f"network namespace {lab.namespace(name)} exists and is no lab's: remove it with "
-                f"`ip netns delete {lab.namespace(name)}`, or choose another lab_id than {lab.lab_id!r}"
+                f"network namespace {lab.namespace(name)} exists and no lab of this program is known to have made it: "
+                f"choose another lab_id than {lab.lab_id!r}, or have it removed with: make destroy FORCE=1"
             )
     for tree in cgroups.roots():
         where = cgroups.directory(lab, tree)
