@@ -49,6 +49,11 @@ class ScriptedModel:
         lines = [json.loads(line) for line in self._record.read_text().splitlines()]
         return sum(line["method"] == "POST" for line in lines)
 
+    def play(self, script: object) -> None:
+        """Play another script from now on, and begin the record anew."""
+        self._server.script = parse_script(script, "test")
+        self.forget()
+
     def forget(self) -> None:
         """Begin the record anew."""
         os.truncate(self._record, 0)

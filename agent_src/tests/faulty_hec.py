@@ -47,7 +47,7 @@ class FaultyHec:
         return f"https://127.0.0.1:{self._port}"
 
     def reset(self, fail_at: int | None = None, how: str = "busy", close_after: bool = False) -> None:
-        """Forget everything and choose the next failure. `close_after`: end the connection after each answer."""
+        """Forget everything and choose the next failure. `close_after`: announce and make an end of each connection."""
         assert how in ANSWERS or how in SILENT
         self.stop()
         self.posts: list[list[dict[str, Any]]] = []
@@ -108,8 +108,6 @@ class FaultyHec:
                     self._fail()
                     return
                 self._answer(200, b'{"text":"Success","code":0,"ackId":%d}' % number)
-                if hec.close_after:
-                    self.close_connection = True
                 if hec.how == "down" and hec.fail_at == number + 1:
                     self.close_connection = True
                     threading.Thread(target=hec.stop, daemon=True).start()
@@ -142,6 +140,8 @@ class FaultyHec:
                 self.send_header("Content-Length", str(len(body)))
                 if status == 302:
                     self.send_header("Location", "/elsewhere")
+                if hec.close_after:
+                    self.send_header("Connection", "close")
                 self.end_headers()
                 self.wfile.write(body)
                 self.wfile.flush()

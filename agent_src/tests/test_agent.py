@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ ANSWER = turn(content="The answer.")
 class Bench:
     """Runs a script against stub tools."""
 
-    def __init__(self, hec: FaultyHec, ca: Path, folder: Path) -> None:
-        self.hec, self.ca, self.folder = hec, ca, folder
+    def __init__(self, hec: FaultyHec, ca: Path, model: ScriptedModel) -> None:
+        self.hec, self.ca, self.model = hec, ca, model
         self.tools = StubTools()
         self.requests = 0
 
@@ -51,9 +51,9 @@ class Bench:
         **settings: Any,
     ) -> Outcome:
         repeat = settings.pop("repeat_last", False)
-        with scripted_model({"turns": list(turns) or [ANSWER], "repeat_last": repeat}, self.folder) as model:
-            outcome = self.run_on(model.url, lock, stop, **settings)
-            self.requests = model.requests
+        self.model.play({"turns": list(turns), "repeat_last": repeat})
+        outcome = self.run_on(self.model.url, lock, stop, **settings)
+        self.requests = self.model.requests
         return outcome
 
     def run_on(
@@ -73,9 +73,15 @@ class Bench:
         return messages
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedModel]:
+    with scripted_model({"turns": [ANSWER]}, tmp_path_factory.mktemp("model")) as model:
+        yield model
+
+
 @pytest.fixture
-def bench(hec: FaultyHec, certificates: Certificates, tmp_path: Path, clean_home: Path) -> Bench:
-    return Bench(hec, certificates.ca, tmp_path)
+def bench(hec: FaultyHec, certificates: Certificates, model: ScriptedModel, clean_home: Path) -> Bench:
+    return Bench(hec, certificates.ca, model)
 
 
 def assert_recorded(bench: Bench, outcome: Outcome, status: str, reason: str | None) -> None:

@@ -15,7 +15,7 @@ from conftest import Certificates
 from faulty_hec import FaultyHec
 
 from glasslab import pins
-from glasslab.cli import COMMANDS
+from glasslab.cli import COMMANDS, main
 from glasslab.statuses import JSON_FIELDS, MAX_QUESTION_CHARACTERS
 
 SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")]}
@@ -114,9 +114,11 @@ def test_wrong_configuration_is_one_line_each(environment: dict[str, str], hec: 
 
 
 @pytest.mark.parametrize("arguments", [(), ("ask",), ("fly",), ("ask", "a", "b"), ("serve",)])
-def test_wrong_usage(environment: dict[str, str], arguments: tuple[str, ...]) -> None:
-    _, err = glasslab(environment, *arguments, status=2)
-    assert err[0].startswith("usage: glasslab")
+def test_wrong_usage(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: glasslab")
 
 
 def test_no_service_at_the_socket(environment: dict[str, str], tmp_path: Path) -> None:
@@ -135,9 +137,11 @@ def test_help_names_every_command_and_imports_none(environment: dict[str, str]) 
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_has_help(environment: dict[str, str], command: str) -> None:
-    out, _ = glasslab(environment, command, "--help")
-    assert out.startswith(f"usage: glasslab {command}")
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: glasslab {command}")
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
