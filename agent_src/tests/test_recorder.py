@@ -140,11 +140,12 @@ def test_after_a_failure_nothing_more_is_sent(hec: FaultyHec, recorder: Recorder
     log.commit(END)
     hec.fail_at = 2
     done: list[str] = []
-    with pytest.raises(LoggingError):
+    with pytest.raises(LoggingError) as first:
         log.act(lambda: done.append("acted"), END)
     hec.fail_at = None
-    with pytest.raises(LoggingError):
+    with pytest.raises(LoggingError) as second:
         log.act(lambda: done.append("acted"), END)
+    assert second.value is first.value
     assert done == []
     assert hec.received == 2
 
