@@ -73,7 +73,7 @@ else
     UV_PYTHON_DOWNLOADS=automatic
 fi
 export UV_PYTHON_DOWNLOADS
-"$uv" venv -q --allow-existing --python "$python" "$venv" ||
+"$uv" venv -q --allow-existing --python "$python" "$venv" 2>/dev/null ||
     fail "no Python 3.12 or later is on this machine and none could be downloaded; install one (Debian 13, Ubuntu 24.04: apt-get install python3; Debian 12: pyenv install 3.13), then run this again"
 "$uv" pip sync -q --python "$venv/bin/python" --require-hashes requirements/control.txt ||
     fail "the locked requirements could not be installed; is PyPI (or your mirror of it) reachable, and is there 1 GB of disk?"
