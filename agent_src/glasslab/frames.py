@@ -1,4 +1,4 @@
-"""The vocabulary: every frame the lab can record, canonical JSON, and the hash chain. No I/O happens here.
+"""Frames of the vocabulary (vocabulary.py), canonical JSON, and the hash chain. No I/O happens here.
 
 A *frame* is one event of a session. Two families share one chain: trace frames (sourcetype `agent:trace`, sent with
 `LAB_TRACE=full` only, with content) and summary events (`agent:session`, `agent:llm`, `agent:toolcall`, always sent,
@@ -23,18 +23,19 @@ import json
 import math
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from glasslab.vocabulary import AGENT, COMMON_FIELDS, KINDS, LLM, MCP, SESSION, TOOLCALL, TRACE, Kind
 
 if TYPE_CHECKING:  # cryptography takes tens of ms to import; only signing and verifying need it
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-AGENT: Final = "agent"
-MCP: Final = "mcp"
-TRACE: Final = "agent:trace"
-SESSION: Final = "agent:session"
-LLM: Final = "agent:llm"
-TOOLCALL: Final = "agent:toolcall"
+__all__ = [
+    "AGENT", "COMMON_FIELDS", "GENESIS", "KINDS", "LLM", "MCP", "SESSION", "TOOLCALL", "TRACE",
+    "Chain", "Event", "Frame", "FrameError", "Kind",
+    "canonical_json", "event_hash", "frame", "recordable", "sha256_hex", "verify_event_signature",
+]  # fmt: skip
+
 GENESIS: Final = "0" * 64
 SIGNATURE_DOMAIN: Final = b"glasslab-frame-v1:"
 MAX_DEPTH: Final = 64
@@ -45,172 +46,6 @@ Event = dict[str, Any]
 
 class FrameError(ValueError):
     """A frame that the vocabulary does not know, or whose fields differ from it. Always a programming error."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of frame: its name, sourcetype, fixed summary, the writers that may send it, and its own fields."""
-
-    name: str
-    sourcetype: str
-    summary: str
-    writers: tuple[str, ...]
-    fields: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-
-    @property
-    def is_trace(self) -> bool:
-        """True when the kind is sent in `LAB_TRACE=full` only."""
-        return self.sourcetype == TRACE
-
-
-def _kinds(*kinds: Kind) -> dict[str, Kind]:
-    return {kind.name: kind for kind in kinds}
-
-
-_A, _M = (AGENT,), (MCP,)
-KINDS: Final[Mapping[str, Kind]] = _kinds(
-    # --- trace frames, in the order in which a session writes them
-    Kind(
-        "agent.start",
-        TRACE,
-        "The agent received a question",
-        _A,
-        ("question", "model", "system_prompt", "max_turns", "settings"),
-    ),
-    Kind("server.start", TRACE, "The tool server started in its folder", _M, ("sandbox", "pid")),
-    Kind(
-        "mcp.initialize",
-        TRACE,
-        "Agent and tool server agreed on a protocol version",
-        _A,
-        ("protocol_version", "server_name", "server_version", "capabilities"),
-    ),
-    Kind(
-        "mcp.discover",
-        TRACE,
-        "The agent discovered the tool server",
-        _A,
-        ("protocol_version", "server_name", "server_version", "capabilities"),
-    ),
-    # tools: list of {name, description, input_schema, description_sha256, definition_sha256}
-    Kind("mcp.tools_list", TRACE, "The tool server listed its tools", _A, ("tools",)),
-    Kind(
-        "llm.request",
-        TRACE,
-        "The agent sends this context to the model",
-        _A,
-        ("turn", "messages", "tools", "message_count"),
-    ),
-    # tool_calls: list of {id, name, arguments (text, as sent)}
-    Kind(
-        "llm.response",
-        TRACE,
-        "The model replied",
-        _A,
-        (
-            "content",
-            "tool_calls",
-            "finish_reason",
-            "prompt_tokens",
-            "completion_tokens",
-            "reasoning_tokens",
-            "latency_ms",
-        ),
-        ("refusal",),
-    ),
-    # decision: run_tools | answer | stop; calls: number of calls; tools: their names
-    Kind("agent.decision", TRACE, "The loop decided what comes next", _A, ("decision", "calls", "tools"), ("reason",)),
-    Kind(
-        "mcp.call_tool.request",
-        TRACE,
-        "The agent asks the tool server to run a tool",
-        _A,
-        ("tool", "arguments", "tool_call_id"),
-    ),
-    Kind(
-        "server.path_check",
-        TRACE,
-        "The tool server checked a path against its folder",
-        _M,
-        ("requested_path", "resolved_path", "inside_sandbox"),
-        ("tool_call_id", "reason"),
-    ),
-    Kind("server.list_files", TRACE, "The tool server listed its files", _M, ("files",), ("tool_call_id",)),
-    Kind(
-        "server.read_file",
-        TRACE,
-        "The tool server read a file",
-        _M,
-        ("path", "bytes_read", "bytes_total"),
-        ("tool_call_id",),
-    ),
-    Kind(
-        "mcp.call_tool.result",
-        TRACE,
-        "The tool server returned a result",
-        _A,
-        ("tool", "tool_call_id", "result", "characters", "is_error", "duration_ms"),
-    ),
-    # A call that never reached a tool server: bad arguments, unknown tool. error is what the model is told.
-    Kind(
-        "agent.call_refused",
-        TRACE,
-        "The agent refused a tool call before it reached a tool server",
-        _A,
-        ("tool", "arguments", "tool_call_id", "reason", "error"),
-    ),
-    # reason: a fixed code when status is not answered; detail: the error's text, without secrets
-    Kind("agent.final", TRACE, "The session ended", _A, ("status", "answer", "turns", "seconds"), ("reason", "detail")),
-    # --- summary events
-    Kind("session.start", SESSION, "A session started", _A, ("model", "question_sha256")),
-    # servers' tools that differ from the lock: lists of names; observed: name -> definition hash
-    Kind(
-        "tools.drift",
-        SESSION,
-        "The tools differ from the lock; the model was not called",
-        _A,
-        ("server", "changed", "missing", "extra", "instructions_changed", "refused_characters", "observed"),
-    ),
-    # tokens: {prompt, completion, reasoning, total}; answer_sha256 is null without an answer
-    Kind("session.end", SESSION, "A session ended", _A, ("status", "turns", "tokens", "answer_sha256"), ("reason",)),
-    # definitions: name -> definition_sha256 of the tools offered; tools_requested: list of {tool, arguments}
-    Kind(
-        "llm",
-        LLM,
-        "One model call",
-        _A,
-        (
-            "model",
-            "definitions",
-            "tools_requested",
-            "prompt_tokens",
-            "completion_tokens",
-            "reasoning_tokens",
-            "finish_reason",
-            "duration_ms",
-        ),
-    ),
-    Kind(
-        "toolcall",
-        TOOLCALL,
-        "One tool call",
-        _A,
-        ("tool", "arguments", "tool_call_id", "duration_ms", "result_sha256", "bytes", "is_error", "refused"),
-    ),
-    # The server's own word on a refusal, so that it is on record in summary mode too. Same POST as the path_check.
-    Kind(
-        "toolcall.refused",
-        TOOLCALL,
-        "The tool server refused a path",
-        _M,
-        ("tool", "requested_path", "reason"),
-        ("tool_call_id",),
-    ),
-)
-
-# What the chain and the vocabulary write themselves; a kind's own fields cannot take these names.
-COMMON_FIELDS: Final = ("session_id", "component", "kind", "step", "summary", "seq", "prev", "clock", "event_id", "sig")
 
 
 def canonical_json(value: object) -> bytes:

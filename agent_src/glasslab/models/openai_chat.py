@@ -97,13 +97,15 @@ class OpenAIChat:
             follow_redirects=False,
             limits=httpx2.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
         )
-        return OpenAI(
+        client = OpenAI(
             base_url=self._base_url,
             api_key=self._key or "none",
             max_retries=0,
             http_client=http,
             timeout=self._seconds,
         )
+        _ = client.chat.completions  # the SDK imports it when it is touched first: here, not in the first call
+        return client
 
     def complete(
         self,
