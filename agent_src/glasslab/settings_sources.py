@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
-from pydantic import BeforeValidator, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -83,6 +84,8 @@ def url(*, plain_http: Literal["loopback", "any"]) -> BeforeValidator:
             raise ValueError("is no http(s) URL; give https://HOST:PORT")
         if parts.username is not None or parts.query or parts.fragment or port == 0:
             raise ValueError("holds a user, a query, a fragment or port 0; give https://HOST:PORT and no more")
+        if parts.path.endswith("/services/collector"):
+            raise ValueError("is longer than the base URL; leave /services/collector away")
         if parts.scheme == "http" and plain_http == "loopback" and host not in LOOPBACK:
             raise ValueError("is plain http to another machine; use https (plain http is for loopback only)")
         return text
@@ -117,12 +120,20 @@ Token = Annotated[SecretStr, BeforeValidator(_header_safe)]
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Whether the field holds a secret, also one that may be absent (`Token | None` keeps its own annotation inside)."""
+    """Whether the field holds a secret, also one that may be absent (`Token | None` keeps its annotation inside)."""
     parts = [field.annotation, *get_args(field.annotation)]
     return any(part is SecretStr or SecretStr in get_args(part) for part in parts)
 
 
-CaFile = Annotated[Path, path_to("file")]
+def _ca_file(path: Path) -> Path:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        raise ValueError("holds no certificate; give a CA in PEM form") from None
+    return path
+
+
+CaFile = Annotated[Path, path_to("file"), AfterValidator(_ca_file)]
 AnyPath = Annotated[Path, path_to("any")]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from conftest import Certificates
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -128,6 +129,8 @@ BAD = [
     ({"HEC_TOKEN": "caf\u00e9"}, "HEC_TOKEN: the value holds characters that no token has"),
     ({"HEC_CA": "/no/such/ca.crt"}, "HEC_CA: '/no/such/ca.crt' cannot be read (No such file or directory)"),
     ({"HEC_CA": "/"}, "HEC_CA: '/' cannot be read (Is a directory)"),
+    ({"HEC_CA": "/etc/hostname"}, "HEC_CA: '/etc/hostname' holds no certificate"),
+    ({"HEC_URL": "https://log:8088/services/collector"}, "leave /services/collector away"),
     ({"HEC_DEADLINE": "soon"}, "HEC_DEADLINE: 'soon'"),
     ({"HEC_DEADLINE": "0"}, "HEC_DEADLINE: '0'"),
     ({"HEC_DEADLINE": "nan"}, "HEC_DEADLINE: 'nan'"),
@@ -198,9 +201,9 @@ def test_the_server_reads_the_environment_alone_and_no_setting_of_the_model(
 
 
 def test_what_a_checkout_gives_its_tool_server_is_what_that_reads(
-    environment: pytest.MonkeyPatch, clean_home: Path
+    environment: pytest.MonkeyPatch, certificates: Certificates
 ) -> None:
-    ca = write(clean_home / "ca.crt", "x")
+    ca = certificates.ca
     give(environment, {**GOOD, "MODEL_API_KEY": "sk-secret", "HEC_CA": str(ca), "HEC_DEADLINE": "2.5"})
     environment.setenv("LAB_TRACE", "full")
     given = Settings.load().server_environment()
