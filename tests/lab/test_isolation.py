@@ -34,13 +34,16 @@ LOGS_HEC = door("10.10.10.20", tcp=[8088])
 MODEL = door("203.0.113.10", tcp=[443])
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _walls_are_up() -> None:
+    assert pve(f"{LOADER} check") == "as loaded\n"
+
+
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    """Each test begins and ends with the walls up."""
-    assert pve(f"{LOADER} check") == "as loaded\n"
+    """Each test ends with the walls up, so that one that fails takes no other with it."""
     yield
-    pve(f"{LOADER} apply && {LOADER} check || ifup vmbr1")
-    assert pve(f"{LOADER} check") == "as loaded\n"
+    assert pve(f"{LOADER} apply && {LOADER} check || {{ ifup vmbr1; {LOADER} check; }}").endswith("as loaded\n")
 
 
 def br_netfilter(value: int) -> None:
@@ -105,14 +108,12 @@ MUTATIONS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_rule_matters(name: str) -> None:
     taken, target, expected = MUTATIONS[name]
-    before = answers("agent", target)
     pve(taken)
     assert set(answers("agent", target)) <= expected, f"without {name} nothing changed at {target['name']}"
-    assert set(before).isdisjoint(expected)
     assert pve(f"{LOADER} check", check=False) != "as loaded\n", f"the loader did not notice: {name}"
     foreign = [line for line in rules().splitlines() if line.endswith("-j ACCEPT") and "GLASSLAB" not in line]
     pve(f"{LOADER} apply")
-    assert answers("agent", target) == before
+    assert set(answers("agent", target)).isdisjoint(expected)
     # What somebody else put there is behind ours now, not gone.
     assert all(line in rules().splitlines() for line in foreign)
     for line in foreign:
