@@ -142,6 +142,7 @@ def traces(untouched: str) -> str:
     """What is left of the lab."""
     places = [LAB.state, LAB.runtime, LAB.runtime.with_suffix(".lock")]
     left = [str(place) for place in places if place.exists()]
+    left += [str(place) for place in Path("/run/systemd/nspawn").glob(f"*/{LAB.lab_id}-*")]
     left += [command for command in running_commands() if str(LAB.runtime) in command or str(LAB.state) in command]
     return "\n".join(left) + machine_fingerprint.difference(untouched, machine_fingerprint.text(LAB.lab_id))
 

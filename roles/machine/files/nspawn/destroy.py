@@ -9,8 +9,10 @@ import cgroups
 import control
 import image
 import keys
+import machine
 import netns
 import state
+import topology
 from errors import LabError, attempt, run
 from topology import Lab
 
@@ -32,6 +34,8 @@ def take_down(lab: Lab) -> None:
     # the supervisor first: it would boot again what is being killed
     cgroups.kill(lab, "supervisor")
     cgroups.kill(lab)
+    for name in topology.MACHINES:
+        machine.clear_after_kill(lab, name)
     unmount(lab.state)
     netns.remove(lab)
     if state.load(lab).get("netns_directory_was_there") is False:

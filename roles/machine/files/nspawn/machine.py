@@ -15,6 +15,7 @@ from errors import LabError, attempt, run
 from topology import MACHINES, Lab
 
 REBOOT = 133  # how nspawn says, under --keep-unit, that the machine asked for a reboot
+NSPAWN_RUNTIME = Path("/run/systemd/nspawn")
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -71,6 +72,19 @@ def unmount(lab: Lab, name: str) -> None:
     while mounted(lab, name):
         if not attempt(["umount", str(root(lab, name))]) and not attempt(["umount", "-l", str(root(lab, name))]):
             raise LabError(f"cannot unmount {root(lab, name)}: look with `fuser -m` for what holds it")
+
+
+def clear_after_kill(lab: Lab, name: str) -> None:
+    """Remove what a systemd-nspawn that was killed leaves under /run: newer ones refuse to boot over it."""
+    if mounted(lab, name):
+        disk = root(lab, name).stat()
+        (NSPAWN_RUNTIME / f"locks/inode-{disk.st_dev}:{disk.st_ino}").unlink(missing_ok=True)
+    for kind in ("unix-export", "propagate"):
+        place = NSPAWN_RUNTIME / kind / lab.namespace(name)
+        while os.path.ismount(place) and attempt(["umount", "-l", str(place)]):
+            pass
+        if place.is_dir() and not any(place.iterdir()):
+            place.rmdir()
 
 
 def boot_command(lab: Lab, name: str) -> list[str]:

@@ -87,6 +87,7 @@ class MachineRunner:
     async def _once(self, console: IO[bytes]) -> int:
         # what a killed nspawn leaves running would hold the namespace and the disk
         cgroups.kill(self.lab, self.name)
+        machine.clear_after_kill(self.lab, self.name)
         self.process = await _spawn(machine.boot_command(self.lab, self.name), console)
         self.state = "running"
         code = await self.process.wait()
@@ -123,15 +124,15 @@ class MachineRunner:
 
 
 class StandinRunner:
-    """A stand-in, started again when it ends, up to a bound. `after` is waited for first: it holds the address."""
+    """A stand-in, started again when it ends, up to a bound."""
 
-    def __init__(self, lab: Lab, standin: Standin, after: asyncio.Task[None] | None = None) -> None:
+    def __init__(self, lab: Lab, standin: Standin) -> None:
         self.lab, self.standin = lab, standin
         self.process: asyncio.subprocess.Process | None = None
         self.restarts = 0
         self.bound = _Bound()
         self.stopping = False
-        self.task = asyncio.get_running_loop().create_task(self._run(after))
+        self.task = asyncio.get_running_loop().create_task(self._run())
 
     def running(self) -> bool:
         """True unless it has been given up."""
@@ -142,9 +143,7 @@ class StandinRunner:
         pid = self.process.pid if self.process and self.running() else None
         return {"state": "running" if self.running() else "failed", "pid": pid, "restarts": self.restarts}
 
-    async def _run(self, after: asyncio.Task[None] | None) -> None:
-        if after is not None:
-            await after
+    async def _run(self) -> None:
         argv = cgroups.launcher(self.lab, "standins", self.standin.command(self.lab))
         with standins.log_file(self.lab, self.standin.name).open("ab") as log:
             while not self.stopping:

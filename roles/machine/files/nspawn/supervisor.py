@@ -36,14 +36,14 @@ class Supervisor:
         self.model: dict[str, Any] | None = None
         self.ended = asyncio.Event()
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Carry out one request; `changed` says whether it did anything. Raises LabError for an unknown one."""
         verb = request.get("verb")
         if verb == "boot":
             started = [name for name in request["machines"] if self.machines[name].start()]
             return {"changed": bool(started), "started": started}
         if verb == "standins":
-            return {"changed": self.set_standins(request.get("model"))}
+            return {"changed": await self.set_standins(request.get("model"))}
         if verb == "status":
             return {
                 "changed": False,
@@ -55,15 +55,16 @@ class Supervisor:
             return {"changed": True}
         raise LabError(f"unknown request {verb!r}")
 
-    def set_standins(self, model: dict[str, Any] | None) -> bool:
+    async def set_standins(self, model: dict[str, Any] | None) -> bool:
         """Start the stand-ins that are missing and replace the one whose command changed; True when it did any."""
         changed = False
         for one in standins.all_of(self.lab, model):
             runner = self.standins.get(one.name)
             if runner is not None and runner.standin == one and runner.running():
                 continue
-            before = runner.stop() if runner is not None else None
-            self.standins[one.name] = runners.StandinRunner(self.lab, one, after=before)
+            if runner is not None and (ending := runner.stop()):
+                await ending  # it holds the address, and would still answer in its successor's place
+            self.standins[one.name] = runners.StandinRunner(self.lab, one)
             changed = True
         self.model = model
         return changed
@@ -80,7 +81,7 @@ async def serve(lab: Lab) -> None:
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            reply = supervisor.answer(json.loads(await reader.readline()))
+            reply = await supervisor.answer(json.loads(await reader.readline()))
         except (LabError, ValueError, KeyError, TypeError) as error:
             reply = {"error": str(error)}
         writer.write(json.dumps(reply).encode() + b"\n")
