@@ -36,9 +36,7 @@ def ask(path: Path, question: str) -> float:
 
 def main() -> int:
     """Run the measurement; return 0, or 1 when a question was not answered."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--socket",
         type=Path,
@@ -53,18 +51,14 @@ def main() -> int:
         help="questions to measure (default 50), after 3 that warm up",
     )
     parser.add_argument("--question", default=QUESTION)
-    parser.add_argument(
-        "--name", default="ask", help="name of the measurement in the JSON object"
-    )
+    parser.add_argument("--name", default="ask", help="name of the measurement in the JSON object")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     try:
         first = ask(options.socket, options.question)
         for _ in range(2):
             ask(options.socket, options.question)
-        times = sorted(
-            ask(options.socket, options.question) for _ in range(max(2, options.n))
-        )
+        times = sorted(ask(options.socket, options.question) for _ in range(max(2, options.n)))
     except (OSError, RuntimeError) as error:
         print(f"ask_latency: {error}", file=sys.stderr)
         return 1
@@ -81,9 +75,7 @@ def main() -> int:
         }
         print(json.dumps({**result, "p95": round(p95, 1), "n": len(times)}))
     else:
-        print(
-            f"first {first:.1f} ms; median {median:.1f} ms, p95 {p95:.1f} ms over {len(times)} questions"
-        )
+        print(f"first {first:.1f} ms; median {median:.1f} ms, p95 {p95:.1f} ms over {len(times)} questions")
     return 0
 
 
