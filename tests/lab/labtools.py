@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+import lab
 
-import lab  # noqa: E402  (scripts/ is no package; it is found by the line above)
-
+ROOT = lab.ROOT
 LAB_ID = os.environ["LAB_ID"]
 STATE, RUN = lab.STATE, lab.RUN
 MODEL_RECORD = STATE / "model-record.jsonl"
@@ -43,7 +39,7 @@ def events(session: str) -> list[dict[str, Any]]:
     """The session's events as the log's one search gives them, in time order."""
     done = lab.read_log("trace", session, "--json", capture=True)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["events"]
     return found
 
 

@@ -89,12 +89,15 @@ def tools() -> Iterator[None]:
     on("agent", "rm -f /root/open_watch.py")
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def gated() -> Iterator[None]:
     """While it lasts, the agent's machine reaches the gate's port instead of the collector's."""
-    on("logs", f"iptables -t nat -I PREROUTING {REDIRECT} && systemctl restart glasslab-collector")
-    yield
-    on("logs", f"iptables -t nat -D PREROUTING {REDIRECT}")
+    on("logs", f"while iptables -t nat -D PREROUTING {REDIRECT} 2>/dev/null; do :; done")  # of a test that was killed
+    try:
+        on("logs", f"iptables -t nat -I PREROUTING {REDIRECT} && systemctl restart glasslab-collector")
+        yield
+    finally:
+        on("logs", f"iptables -t nat -D PREROUTING {REDIRECT}")
 
 
 @contextmanager
@@ -118,7 +121,7 @@ def observe(commits: int, mode: str) -> tuple[dict[str, int], subprocess.Complet
     opened = watch.end()
     happened = {
         "model calls": model_calls() - calls,
-        "listings": opened.count("."),
+        "listings": int("." in opened),  # one listing reads the directory more than once
         REPORT: opened.count(REPORT),
         POLICY: opened.count(POLICY),
         "answers": int("allow-list" in done.stdout),

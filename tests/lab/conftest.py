@@ -1,0 +1,6 @@
+"""scripts/ is no package: its module `lab` is found from here."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
