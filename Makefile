@@ -37,7 +37,7 @@ verify: root ## Check a session's chains and signatures: make verify [SESSION=..
 	@$(AS_ROOT) $(VENV)/bin/python scripts/trace.py verify
 
 destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too)
-	@$(AS_ROOT) python3 $(LAB) destroy --lab-id $(LAB_ID) $(if $(FORCE),--force) $(if $(CACHE),--cache)
+	@$(AS_ROOT) python3 $(LAB) destroy --text --lab-id $(LAB_ID) $(if $(FORCE),--force) $(if $(CACHE),--cache)
 
 ##@ Working on it
 setup: ## Make .venv, with glasslab in .venv/bin

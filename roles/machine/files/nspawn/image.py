@@ -144,8 +144,8 @@ def discard(place: Path) -> None:
 
 
 def remove_cache() -> bool:
-    """Remove every image of every recipe; True when there was one."""
-    found = [*CACHE.glob("image-*"), *CACHE.glob("building-*")]
+    """Remove what is cached: every image of every recipe, and the wheels; True when there was something."""
+    found = [*CACHE.glob("image-*"), *CACHE.glob("building-*"), *CACHE.glob("wheel*")]
     for place in found:
         discard(place)
     (CACHE / "image.lock").unlink(missing_ok=True)

@@ -49,7 +49,8 @@ def command_line(arguments: list[str]) -> argparse.Namespace:
     up.add_argument("--spec", help='JSON file or -: {"model": {"command": [...]} or {"relay": {...}}}')
     verbs.add_parser("down", parents=[common, owned], help="halt the machines, keep disks and keys")
     gone = verbs.add_parser("destroy", parents=[common, owned], help="remove all of the lab")
-    gone.add_argument("--cache", action="store_true", help="also the base image")
+    gone.add_argument("--cache", action="store_true", help="also the base image and the wheels")
+    gone.add_argument("--text", action="store_true", help="say it in words instead of JSON")
     status = verbs.add_parser("status", parents=[common], help="what runs")
     status.add_argument("--json", action="store_true", help="as one JSON object")
     inside = verbs.add_parser("exec", parents=[common], help="run a command inside a machine")
@@ -129,7 +130,16 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
             destroy.take_down(lab)
             destroy.remove_state(lab)
             destroy.release_lock(lab)
-    return _print({"changed": bool(present or (cached and destroy.remove_cache())), "lab_id": lab.lab_id})
+    # Another lab's machines stand on the image: it stays while one is there.
+    others = lab.state.parent.is_dir() and any(lab.state.parent.iterdir())
+    removed = cached and not others and destroy.remove_cache()
+    if options.text:
+        print(f"lab {lab.lab_id}: removed" if present else f"lab {lab.lab_id}: nothing there to remove")
+        if image.CACHE.exists():
+            why = "another lab is there" if options.cache else "make destroy CACHE=1 removes it"
+            print(f"kept: image and wheels in {image.CACHE} ({why}), and the distribution's packages")
+        return 0
+    return _print({"changed": bool(present or removed), "lab_id": lab.lab_id})
 
 
 def do_status(lab: topology.Lab, options: argparse.Namespace) -> int:
