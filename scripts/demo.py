@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dotenv import dotenv_values
+
 from lab import BIN, LAB_ID, ROOT, STATE, ask, fail, read_log
 
 QUESTION = "What was the root cause of the September incident?"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from faulty_hec import FaultyHec
 
+from faulty_hec import FaultyHec
 from glasslab import pins
 from glasslab.agent import Agent
 from glasslab.models.openai_chat import OpenAIChat

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from faulty_hec import FaultyHec
 from loglab import make_certificates
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agent_lab import (
     API_KEY,
     LIST,
@@ -24,7 +25,6 @@ from agent_lab import (
 )
 from conftest import Certificates
 from faulty_hec import FaultyHec
-
 from glasslab import pins
 from glasslab.agent import Outcome
 from glasslab.models.openai_chat import OpenAIChat

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from agent_lab import QUESTION, Opens, ScriptedModel, make_agent, make_settings, never, unix_toolbox
 from conftest import Certificates
 from faulty_hec import ANSWERS, FaultyHec
-from tool_servers import running_parent
-
 from glasslab import pins, samples
 from glasslab.agent import Outcome
 from glasslab.frames import GENESIS, KINDS, event_hash
 from glasslab.scripted import load_script
 from glasslab.statuses import EXIT_CODES
+from tool_servers import running_parent
 
 SAMPLES = Path(samples.__file__).parent
 REPORT, POLICY = "incident-report-2026-09.md", "access-policy.md"

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from agent_lab import API_KEY, QUESTION, ScriptedModel, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
-
 from glasslab import pins
 from glasslab.cli import COMMANDS, main
 from glasslab.statuses import JSON_FIELDS, MAX_QUESTION_CHARACTERS

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from loglab import ACK_TOKEN, AGENT_TOKEN, ANY_TOKEN, DISABLED_TOKEN, MCP_TOKEN, make_home
 
 from glasslab.collector.conf import ConfError, load, load_config, parse
+from loglab import ACK_TOKEN, AGENT_TOKEN, ANY_TOKEN, DISABLED_TOKEN, MCP_TOKEN, make_home
 
 TEXT = """\
 \ufefftop = of the file

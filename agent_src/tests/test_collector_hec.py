@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import requests
+
 from loglab import (
     ACK_TOKEN,
     AGENT_TOKEN,

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 import requests
-from loglab import AGENT_TOKEN, SEARCH_TOKEN, Lab, envelope, make_home, start_lab
 
 from glasslab import httpserver
 from glasslab.collector import store as store_module
 from glasslab.collector.command import notify
 from glasslab.collector.store import FILE, Store
+from loglab import AGENT_TOKEN, SEARCH_TOKEN, Lab, envelope, make_home, start_lab
 
 AUTHORIZATION = {"Authorization": f"Splunk {AGENT_TOKEN}"}
 

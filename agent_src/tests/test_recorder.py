@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Certificates
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from faulty_hec import ANSWERS, FaultyHec
 
+from conftest import Certificates
+from faulty_hec import ANSWERS, FaultyHec
 from glasslab.frames import GENESIS, KINDS, event_hash, frame, verify_event_signature
 from glasslab.recorder import LoggingError, Recorder
 from glasslab.settings import HecSettings

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from loglab import make_certificates
 
 from glasslab import scripted
 from glasslab.scripted import ScriptedServer, load_script, parse_script
+from loglab import make_certificates
 
 Start = Callable[..., str]
 

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loglab import SEARCH_TOKEN, Lab, envelope, make_certificates, start_lab
 
 from glasslab.httpserver import Handler, Server
 from glasslab.queries import parse_search, session_search, sessions_search
 from glasslab.search import Search, SearchError, forward, parse_export, parse_time
+from loglab import SEARCH_TOKEN, Lab, envelope, make_certificates, start_lab
 
 
 @pytest.fixture(scope="module")

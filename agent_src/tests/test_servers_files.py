@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from hec_stub import HecStub
-from tool_servers import eventually, make_documents, meta, running_parent, server_env
 
 from glasslab.frames import GENESIS, event_hash, verify_event_signature
 from glasslab.toolbox import Toolbox
 from glasslab.tooltypes import LogFailedAtServer, ToolServerError
 from glasslab.wire import META_CLOCK, META_REFUSED, META_SESSION_ID
+from hec_stub import HecStub
+from tool_servers import eventually, make_documents, meta, running_parent, server_env
 
 REVISIONS = ["auto", "2025-11-25", "2026-07-28"]
 

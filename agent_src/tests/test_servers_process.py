@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hec_stub import HecStub
-from tool_servers import children, eventually, make_documents, meta, open_descriptors, running_parent, server_env
 
 from glasslab.recorder import Recorder
 from glasslab.servers.__main__ import main
@@ -23,6 +21,8 @@ from glasslab.servers.parent import Parent, listening_socket
 from glasslab.settings import HecSettings
 from glasslab.toolbox import Toolbox
 from glasslab.tooltypes import ToolServerError
+from hec_stub import HecStub
+from tool_servers import children, eventually, make_documents, meta, open_descriptors, running_parent, server_env
 
 SERVER = [sys.executable, "-m", "glasslab.servers", "files"]
 

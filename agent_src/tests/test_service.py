@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from agent_lab import QUESTION, ScriptedModel, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
-from tool_servers import running_parent
-
 from glasslab.statuses import EXIT_CODES, JSON_FIELDS, MAX_QUESTION_CHARACTERS
+from tool_servers import running_parent
 
 SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")]}
 SLOW = {"turns": [{**turn(content="Late."), "delay": 1.5}]}

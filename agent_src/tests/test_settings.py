@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from conftest import Certificates
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from conftest import Certificates
 from glasslab.keys import KeyFileError, load_public_keys, load_signing_key
 from glasslab.settings import SearchSettings, ServerSettings, Settings, SettingsError
 from glasslab.settings_sources import ALIASES, is_secret

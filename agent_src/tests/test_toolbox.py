@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hec_stub import HecStub
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError
-from tool_servers import eventually, make_documents, meta, open_descriptors, server_env
 
 from glasslab.mcp_session import cap
 from glasslab.toolbox import ServerCommand, Toolbox, files_server
 from glasslab.tooltypes import ToolServerError
 from glasslab.transports import Wire
+from hec_stub import HecStub
+from tool_servers import eventually, make_documents, meta, open_descriptors, server_env
 
 # A server in a few lines: answers initialize and tools/list, and to a call whatever the tool's name stands for.
 FAKE = """

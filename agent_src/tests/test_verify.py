@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from session_sample import SESSION, fresh_signature, make_keys, make_session
 
 from glasslab.frames import GENESIS, Chain, event_hash, frame
 from glasslab.search import StoredEvent
 from glasslab.verify import Report, verify_session
+from session_sample import SESSION, fresh_signature, make_keys, make_session
 
 KEYS = make_keys()
 PUBLIC = {name: key.public_key() for name, key in KEYS.items()}

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from loglab import AGENT_TOKEN, MCP_TOKEN, SEARCH_TOKEN, Lab, start_lab
-from session_sample import SESSION, is_trace, make_keys, make_session, write_public_keys
 
 from glasslab.frames import KINDS
 from glasslab.search import StoredEvent
@@ -17,6 +15,8 @@ from glasslab.verify import Problem, Report
 from glasslab.views import add_parser
 from glasslab.views.happened import TEMPLATES, happened, visible
 from glasslab.views.table import print_table, report_lines, rows
+from loglab import AGENT_TOKEN, MCP_TOKEN, SEARCH_TOKEN, Lab, start_lab
+from session_sample import SESSION, is_trace, make_keys, make_session, write_public_keys
 
 KEYS = make_keys()
 

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hec_stub import HecStub
-
 from glasslab.wire import META_CLOCK, META_SESSION_ID, META_STEP, META_TOOL_CALL_ID
+from hec_stub import HecStub
 
 
 def meta(clock: int = 0, step: int = 0, call: str | None = None, session: str = "s-1") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import yaml
+
 from labtools import LAB_ID, LAB_PY, ROOT, Done
 
 VERIFY = ROOT / "roles" / "verify"

@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+
 from labtools import STATE, ask, on, playbook
 
 UNITS = {

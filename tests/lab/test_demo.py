@@ -8,8 +8,9 @@ import re
 import subprocess
 import time
 
-import lab
 import pytest
+
+import lab
 from labtools import ROOT, STATE, playbook
 
 PLAIN = {k: v for k, v in os.environ.items() if k in ("HOME", "PATH", "LANG", "SUDO_USER")}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from isolationtools import (
     LOADER,
     PLACES,

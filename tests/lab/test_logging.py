@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-import lab
 import pytest
+
+import lab
 from labtools import ROOT, ask, events, model_calls, on
 
 QUESTION = "What was the root cause of the September incident?"

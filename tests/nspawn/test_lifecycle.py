@@ -22,9 +22,10 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import machine_fingerprint
 import netns
-import pytest
 import topology
 from certificates import self_signed
 

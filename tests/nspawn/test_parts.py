@@ -9,12 +9,13 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 import build
 import keys
 import machine_fingerprint
 import netns
 import preflight
-import pytest
 import standins
 import state
 import topology

@@ -15,6 +15,7 @@ ROLE = Path(__file__).resolve().parents[2] / "roles" / "network"
 sys.path.insert(0, str(ROLE / "files"))
 
 import glasslab_network  # noqa: E402  (the role's files are no package; found by the line above)
+
 import preflight  # noqa: E402
 
 DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
