@@ -49,6 +49,12 @@ setup-lab: root
 test: root setup-lab ## Everything that proves it: lint, unit tests, every Molecule scenario
 	@$(AS_ROOT) $(VENV)/bin/python scripts/test.py
 
+soak: root setup-lab ## The long forms of the same tests: every failure of the log at every commit, the demo killed at many moments
+	@$(AS_ROOT) $(VENV)/bin/python scripts/test.py --soak
+
+bench: root ## What a question costs on the standing lab; writes bench/results.json
+	@$(AS_ROOT) $(VENV)/bin/python bench/run.py
+
 lint: setup ## ansible-lint, yamllint, ruff, mypy
 	@$(VENV)/bin/python scripts/test.py lint
 
@@ -65,4 +71,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify destroy setup setup-lab test lint unit lock root help
+.PHONY: demo ask trace verify destroy setup setup-lab test soak bench lint unit lock root help

@@ -1,5 +1,7 @@
 """make test: everything that proves the lab, step by step with durations; `test.py STEP ...` runs some of it.
 
+With --soak the long forms of the steps that have one.
+
 Each step's output goes to a file under /var/log/glasslab-test (or a temporary directory when that cannot be made); of a
 failed step the end is shown. The last line counts the steps: `N passed, N failed`; the exit code is 1 when one failed.
 """
@@ -20,6 +22,8 @@ TEST_LAB = "gltest"
 LAB_PY = "roles/machine/files/nspawn/lab.py"
 PYTEST = [str(BIN / "pytest"), "--color=no", "-p", "no:cacheprovider"]
 HEARTBEAT_SECONDS = 60.0
+# Every failure of the log at every commit; the demo killed at each of these seconds in turn, then run to its end.
+SOAK = {"GLASSLAB_SOAK": "1", "GLASSLAB_KILL_AFTER": "1 2 3 5 8 12 16 20 25 30 35 40"}
 
 Step = tuple[str, list[str]]
 
@@ -44,6 +48,7 @@ def steps() -> list[Step]:
         ("lab: fingerprint", [*fingerprint, "--output", str(before)]),
         ("lab: lifecycle", [*PYTEST, "tests/nspawn/test_lifecycle.py"]),
         ("lab: demo", [*PYTEST, "tests/lab/test_demo.py"]),
+        ("lab: a model beyond the lab", [*PYTEST, "tests/lab/test_model_relay.py"]),
         ("molecule", [str(BIN / "molecule"), "test", "--all"]),
         ("lab: removed", [sys.executable, LAB_PY, "destroy", "--lab-id", TEST_LAB, "--force"]),
         ("lab: machine untouched", [*fingerprint, "--compare", str(before)]),
@@ -83,7 +88,10 @@ def run(name: str, command: list[str], log: Path) -> bool:
 
 def main() -> None:
     """Run the steps whose name begins with one of the arguments, or all of them."""
-    wanted = sys.argv[1:]
+    wanted = [word for word in sys.argv[1:] if word != "--soak"]
+    if "--soak" in sys.argv[1:]:
+        os.environ |= SOAK
+        wanted = wanted or ["unit", "lab: cleared", "lab: demo", "lab: removed"]
     chosen = [step for step in steps() if not wanted or any(step[0].startswith(word) for word in wanted)]
     if not chosen:
         sys.exit(f"test.py: no step begins with {' or '.join(wanted)}; there are: {', '.join(n for n, _ in steps())}")

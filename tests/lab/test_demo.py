@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import signal
 import subprocess
 import time
 
@@ -31,8 +33,31 @@ def make(*arguments: str, seconds: float = 900) -> subprocess.CompletedProcess[s
     )
 
 
+def kill_demo_after(seconds: float) -> None:
+    """Start the demo and end it with kill -9, and all that it started, in the middle of its work."""
+    process = subprocess.Popen(
+        ["make", "demo", f"LAB_ID={lab.LAB_ID}"],
+        cwd=ROOT,
+        env=PLAIN,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
 @pytest.fixture(scope="module")
 def demo() -> str:
+    # Another moment each time; GLASSLAB_KILL_AFTER repeats one, or takes several.
+    moments = os.environ.get("GLASSLAB_KILL_AFTER") or f"{random.uniform(1, 25):.1f}"
+    for seconds in moments.split():
+        print(f"demo killed after {seconds} s, then run again")
+        kill_demo_after(float(seconds))
     done = make("demo")
     assert done.returncode == 0, done.stdout
     return done.stdout
