@@ -6,13 +6,16 @@ import json
 import re
 
 import pytest
+import testinfra
 
+import lab
 from labtools import STATE, ask, on, playbook
 
 UNITS = {
     "agent": ["glasslab-agent.service", "glasslab-files.service", "glasslab-files.socket"],
     "logs": ["glasslab-collector.service"],
 }
+MACHINES = {name: testinfra.get_host(f"ssh://{name}", ssh_config=str(lab.SSH_CONFIG)) for name in UNITS}
 SERVICES = [(machine, unit) for machine, units in UNITS.items() for unit in units if unit.endswith(".service")]
 SECRETS = ["hec_token_agent", "hec_token_mcp", "search_token", "scripted_api_key"]
 SANDBOX = {
@@ -35,12 +38,54 @@ def properties(machine: str, unit: str, *names: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(("machine", "unit"), [(m, u) for m, units in UNITS.items() for u in units])
 def test_unit_is_up_and_comes_at_boot(machine: str, unit: str) -> None:
+    service = MACHINES[machine].service(unit)
+    assert service.is_running
     # The MCP server's service is started by its socket and wanted by the agent's.
-    enabled = "static" if unit == "glasslab-files.service" else "enabled"
-    assert properties(machine, unit, "ActiveState", "UnitFileState") == {
-        "ActiveState": "active",
-        "UnitFileState": enabled,
+    assert service.systemd_properties["UnitFileState"] == ("static" if "files.service" in unit else "enabled")
+
+
+@pytest.mark.parametrize(
+    ("machine", "path", "owner", "group", "mode"),
+    [
+        ("agent", "/etc/glasslab/agent/model_api_key", "root", "root", 0o600),
+        ("agent", "/etc/glasslab/agent/hec_token", "root", "root", 0o600),
+        ("agent", "/etc/glasslab/agent/signing_key", "root", "root", 0o600),
+        ("agent", "/etc/glasslab/mcp/hec_token", "root", "root", 0o600),
+        ("agent", "/etc/glasslab/mcp/signing_key", "root", "root", 0o600),
+        ("agent", "/etc/glasslab/agent", "root", "root", 0o700),
+        ("agent", "/etc/glasslab/mcp", "root", "root", 0o700),
+        ("agent", "/srv/glasslab/documents", "root", "glasslab-files", 0o750),
+        ("agent", "/srv/glasslab/documents/access-policy.md", "root", "glasslab-files", 0o640),
+        ("agent", "/run/glasslab-files/mcp.sock", "root", "glasslab-agent", 0o660),
+        ("agent", "/run/glasslab-agent", "glasslab-agent", "glasslab-agent", 0o750),
+        ("logs", "/etc/glasslab/collector/search_token", "root", "root", 0o600),
+        ("logs", "/opt/splunk/etc/apps/glasslab/local/inputs.conf", "root", "splunk", 0o640),
+        ("logs", "/opt/splunk/etc/auth/glasslab/server.pem", "root", "splunk", 0o640),
+        ("logs", "/opt/splunk/var", "splunk", "splunk", 0o750),
+    ],
+)
+def test_who_may_read_what(machine: str, path: str, owner: str, group: str, mode: int) -> None:
+    file = MACHINES[machine].file(path)
+    assert (file.user, file.group, file.mode) == (owner, group, mode)
+
+
+def test_the_log_listens_and_the_agent_does_not() -> None:
+    assert MACHINES["logs"].socket("tcp://0.0.0.0:8088").is_listening
+    assert MACHINES["logs"].socket("tcp://0.0.0.0:8089").is_listening
+    listening = {
+        address.rsplit(":", 1)[1] for address in MACHINES["agent"].socket.get_listening_sockets() if "tcp" in address
     }
+    assert listening == {"22"}
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"), [("agent", "glasslab-agent"), ("agent", "glasslab-files"), ("logs", "splunk")]
+)
+def test_the_services_users_cannot_log_in(machine: str, name: str) -> None:
+    user = MACHINES[machine].user(name)
+    assert user.exists
+    assert user.shell.endswith("nologin")
+    assert user.uid > 0
 
 
 @pytest.mark.parametrize(("machine", "unit"), SERVICES)
