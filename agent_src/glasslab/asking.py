@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from glasslab.guardrails import visible_line, visible_text
 from glasslab.queries import session_search
 from glasslab.statuses import (
     EXIT_CODES,
@@ -23,6 +24,8 @@ from glasslab.statuses import (
     question_problem,
     refused,
 )
+
+_EXPECTED = {*JSON_FIELDS, "problem"}
 
 
 def add_parser(subparsers: Any) -> None:
@@ -107,11 +110,11 @@ def _ask_service(path: Path, question: str, stop: _Stop) -> Result | None:
             stop.told = None
     try:
         result = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         print(f"glasslab: the service at {path} ended before it answered; look at its log", file=sys.stderr)
         return None
-    if not isinstance(result, dict) or result.get("status") not in EXIT_CODES:
-        print(f"glasslab: what listens at {path} is not glasslab serve; check --socket", file=sys.stderr)
+    if not isinstance(result, dict) or _EXPECTED - result.keys() or str(result["status"]) not in EXIT_CODES:
+        print(f"glasslab: what listens at {path} is not this glasslab's serve; check --socket", file=sys.stderr)
         return None
     if result.get("trace") == "full":
         print("glasslab: LAB_TRACE=full: contents are recorded, too; use it with fictional data only", file=sys.stderr)
@@ -123,13 +126,13 @@ def _show(result: Result, as_json: bool) -> int:
         print(json.dumps({name: result[name] for name in JSON_FIELDS}))
     else:
         if result["answer"] is not None:
-            print(result["answer"])
+            print(visible_text(result["answer"]))  # the model's text: it must not drive the terminal
             print()
         if result["session_id"] is not None:
             print(f"session: {result['session_id']}")
             print(f"search:  {session_search(result['session_id'], result['index'])}")
     if result["problem"] is not None:
         sys.stdout.flush()
-        problem = result["problem"]
+        problem = visible_line(result["problem"])
         print(problem if problem.startswith("Agent stopped:") else f"glasslab: {problem}", file=sys.stderr)
     return EXIT_CODES[result["status"]]

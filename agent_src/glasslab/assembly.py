@@ -49,8 +49,6 @@ def make_model(settings: Settings) -> OpenAIChat:
 def toolbox_maker(settings: Settings) -> Callable[[], Toolbox]:
     """Return what makes a tool connection for one session."""
     server = files_server(settings.server_environment()) if settings.mcp_server == "stdio" else settings.mcp_server
-    # A call makes the server commit twice, each within the log's deadline; the server's own answer has to arrive first.
-    timeout = REQUEST_TIMEOUT + 2 * settings.hec_deadline
     # A call commits at most twice at the server; its log's deadline has to pass there before the agent gives up here.
     timeout = REQUEST_TIMEOUT + 2 * settings.hec_deadline
     return lambda: Toolbox(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from glasslab import __version__
@@ -23,19 +26,37 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "scripted": ("glasslab.scripted", "run a scripted model for demos and tests"),
 }
 
+OUTPUT_LOST: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code, 2 for wrong usage."""
+    _ready_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser(given).parse_args(given)
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         print("glasslab: interrupted", file=sys.stderr)
         return 8
-    except BrokenPipeError:  # the reader of our output went away; Python would complain again when it flushes
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.errno not in OUTPUT_LOST:
+            raise
+        if error.errno != errno.EPIPE:  # a reader that went away, as `head` does, needs no word
+            print(f"glasslab: cannot write the output: {error.strerror}; give it another place", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain again when it flushes
         return 1
+
+
+def _ready_streams() -> None:
+    """Put /dev/null in the place of streams that are closed, and let no character be one that cannot be printed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # in this order they get 0, 1 and 2 again
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open as long as we are
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _parser(given: Sequence[str]) -> argparse.ArgumentParser:

@@ -11,6 +11,8 @@ _BLANKS: Final = frozenset(
     [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, 0x2800, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]
 )
 _HIDDEN_CATEGORIES: Final = ("Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+# They shape letters and emoji of honest texts and move nothing on a terminal: soft hyphen, non-joiner, joiner.
+_JOINERS: Final = "\N{SOFT HYPHEN}\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 
 
 def hidden_characters(text: str) -> list[str]:
@@ -22,3 +24,25 @@ def hidden_characters(text: str) -> list[str]:
         if control or category in _HIDDEN_CATEGORIES or ord(character) in _BLANKS:
             found.add(f"U+{ord(character):04X}")
     return sorted(found)
+
+
+def escaped(character: str) -> str:
+    """Return a character, or its escape when it is a control, format, private or unassigned one, or a surrogate."""
+    category = unicodedata.category(character)
+    if category != "Cc" and category not in _HIDDEN_CATEGORIES:
+        return character
+    if character in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[character]
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"
+
+
+def visible_text(text: str) -> str:
+    """Return a text that a terminal only shows and never obeys: line ends and tabs stay, what is hidden is escaped."""
+    kept = f"\n\t{_JOINERS}"
+    return "".join(letter if letter in kept else escaped(letter) for letter in text.replace("\r\n", "\n"))
+
+
+def visible_line(text: str) -> str:
+    """Return a text as one line without anything hidden: for messages that quote what others sent."""
+    return "".join(escaped(letter) for letter in " ".join(text.split()))

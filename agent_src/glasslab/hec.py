@@ -21,6 +21,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
+from glasslab.guardrails import visible_line
 from glasslab.settings import HecSettings
 
 MAX_ANSWER_BYTES: Final = 65_536
@@ -173,7 +174,9 @@ class HecConnection:
     def _acknowledged(self, status: int, answer: Any) -> None:
         if type(answer) is not dict or type(answer.get("code")) is not int:
             self._reject(f"HTTP {status} without a HEC code", "check that HEC_URL is a Splunk HEC (port 8088)")
-        code, text = answer["code"], str(answer.get("text", ""))[:200]
+        # The log says what it likes: neither a line break nor the token belongs into what is shown of it.
+        text = visible_line(str(answer.get("text", "")).replace(self._hec.token, "[token]"))[:200]
+        code = answer["code"]
         if status != 200 or code != 0:
             event = answer.get("invalid-event-number")
             where = f", event {event}" if isinstance(event, int) else ""

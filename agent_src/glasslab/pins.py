@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from glasslab.frames import canonical_json, recordable, sha256_hex
-from glasslab.guardrails import hidden_characters
+from glasslab.guardrails import hidden_characters, visible_line
 
 LOCK_FILE: Final = Path(__file__).parent / "tools.lock.json"
 Lock = dict[str, Any]
@@ -40,7 +40,7 @@ class Drift:
 
     def __str__(self) -> str:
         parts = [
-            f"{label} {', '.join(names)}"
+            f"{label} {', '.join(visible_line(name) for name in names)}"
             for label, names in (
                 ("changed:", self.changed),
                 ("missing:", self.missing),
@@ -71,13 +71,14 @@ def lock_entry(definitions: Sequence[Mapping[str, Any]], instructions: str | Non
 def read_lock(path: Path = LOCK_FILE) -> Lock:
     """Return the lock. Raises LockError."""
     try:
-        lock = json.loads(path.read_text(encoding="utf-8"))
+        lock: Lock = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise LockError(f"lock file {path}: {error.strerror}; make it with `glasslab pin --write`") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise LockError(f"lock file {path} is not JSON; make it anew with `glasslab pin --write`") from None
-    if not isinstance(lock, dict):
-        raise LockError(f"lock file {path} holds no JSON object; make it anew with `glasslab pin --write`")
+    entries = lock.values() if isinstance(lock, dict) else [None]
+    if not all(isinstance(entry, dict) and isinstance(entry.get("tools"), dict) for entry in entries):
+        raise LockError(f"lock file {path} is no lock of tools; make it anew with `glasslab pin --write`")
     return lock
 
 

@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Final
 
 from glasslab.agent import Agent
+from glasslab.guardrails import visible_line
 from glasslab.statuses import Result, question_problem, refused, unasked
 
 MAX_LINE: Final = 262_144
@@ -101,7 +102,11 @@ class Service:
             return
         stop = threading.Event()
         self._clients[client.fileno()] = (client, stop)
-        threading.Thread(target=self._serve, args=(poll, client, stop), name="ask", daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, args=(poll, client, stop), name="ask", daemon=True).start()
+        except RuntimeError:  # no thread to be had (the unit's TasksMax, memory): this question's matter alone
+            _send(client, unasked("cancelled", "the service has no thread left for the question; ask again later"))
+            self._done.append(client.fileno())
 
     def _on_client(self, poll: select.poll, descriptor: int, event: int) -> None:
         client, stop = self._clients[descriptor]
@@ -153,7 +158,7 @@ class Service:
         finally:
             self._slots.release()
         if outcome.problem:
-            print(f"glasslab: session {outcome.session_id}: {outcome.problem}", file=sys.stderr)
+            print(f"glasslab: session {outcome.session_id}: {visible_line(outcome.problem)}", file=sys.stderr)
         settings = self._agent.settings
         return {**dataclasses.asdict(outcome), "trace": settings.lab_trace, "index": settings.hec_index}
 

@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from glasslab.guardrails import visible_line
+
 MAX_RESULT_BYTES: Final = 100_000  # 20,000 characters of four bytes each pass uncut
+_SHOWN: Final = 500
 
 
 class ToolServerError(Exception):
@@ -11,17 +14,19 @@ class ToolServerError(Exception):
 
     status = "tool_server_unreachable"
 
+    def __init__(self, text: str) -> None:
+        """`text` may quote what the server sent."""
+        super().__init__(visible_line(text)[:_SHOWN])
+
 
 class LogFailedAtServer(Exception):
     """The tool server's own log did not acknowledge: what it was about to do has not happened."""
 
     def __init__(self, status: str, url: str, cause: str, remedy: str = "") -> None:
         """`status` is log_unreachable or log_rejected."""
-        super().__init__(f"the tool server's log failed: {cause}")
         self.status = status if status in ("log_unreachable", "log_rejected") else "log_unreachable"
-        self.url = url
-        self.cause = cause
-        self.remedy = remedy
+        self.url, self.cause, self.remedy = (visible_line(text)[:_SHOWN] for text in (url, cause, remedy))
+        super().__init__(f"the tool server's log failed: {self.cause}")
 
 
 @dataclass(frozen=True)

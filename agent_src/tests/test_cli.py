@@ -66,6 +66,63 @@ def test_a_whole_question_from_a_checkout(environment: dict[str, str], hec: Faul
     assert sorted(path.name for path in state.iterdir()) == ["agent.pem", "agent.pub", "mcp.pem", "mcp.pub"]
 
 
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\u202etxt\udc9b \x9b31m\u2028\U000e0041 \u2014 \N{WOMAN}\u200d\N{ROCKET}\r\n\tend"
+SHOWN = r"\x1b]0;owned\x07\x1b[2J\r\u202etxt\udc9b \x9b31m\u2028\U000e0041 \u2014 " + "\N{WOMAN}\u200d\N{ROCKET}\n\tend"
+
+
+def test_an_answer_is_shown_by_a_terminal_and_never_obeyed(
+    environment: dict[str, str], hec: FaultyHec, tmp_path: Path
+) -> None:
+    script = {"turns": [{"status": 200, "body": json.dumps({"choices": [{"message": {"content": HOSTILE}}]})}]}
+    with scripted_model(script, tmp_path) as model:
+        environment |= {"MODEL_BASE_URL": model.url, "LAB_TRACE": "full"}
+        out, _ = glasslab(environment, "ask", QUESTION)
+        ascii_out, _ = glasslab({**environment, "PYTHONIOENCODING": "ascii"}, "ask", QUESTION)
+        json_out, _ = glasslab(environment, "ask", "--json", QUESTION)
+    assert out.split("\n\nsession: ")[0] == SHOWN.replace("\\u2014", "\u2014")
+    assert ascii_out.startswith(r"\x1b]0;owned")
+    assert json_out.isascii()
+    assert json.loads(json_out)["answer"] == HOSTILE
+    assert hec.events("agent.final")[0]["answer"] == HOSTILE.replace("\udc9b", "\\udc9b")
+
+
+def test_a_problem_that_quotes_others_is_one_plain_line(environment: dict[str, str], tmp_path: Path) -> None:
+    said = {"error": {"message": f"no\n\x1b[2J \u202e\x9b{API_KEY} way"}}
+    with scripted_model({"turns": [{"status": 500, "body": said}]}, tmp_path) as model:
+        _, err = glasslab({**environment, "MODEL_BASE_URL": model.url}, "ask", QUESTION, status=6)
+    assert len(err) == 2
+    assert err[1].isprintable()
+    assert API_KEY not in err[1]
+
+
+@pytest.mark.parametrize("redirection", ["< /dev/null >&- 2>&1", "<&- >&- 2>&-", "> /dev/null 2>&- <&-"])
+def test_closed_streams_change_nothing(
+    environment: dict[str, str], hec: FaultyHec, tmp_path: Path, redirection: str
+) -> None:
+    with scripted_model(SCRIPT, tmp_path) as model:
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$0" -m glasslab.cli ask "$1" {redirection}', sys.executable, QUESTION],
+            env={**environment, "MODEL_BASE_URL": model.url}, capture_output=True, text=True, check=False, timeout=30,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert hec.events("session.end")[0]["status"] == "answered"
+
+
+def test_output_that_cannot_be_written_is_one_line(environment: dict[str, str]) -> None:
+    for arguments in (("ask", "--json", ""), ("ask", "--json", "-")):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "glasslab.cli", *arguments],
+                env=environment, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == (
+            "glasslab: cannot write the output: No space left on device; give it another place"
+        )
+        assert "Traceback" not in done.stderr
+
+
 def test_the_log_is_down_at_the_start(environment: dict[str, str], hec: FaultyHec, tmp_path: Path) -> None:
     hec.reset(1, "down")
     with scripted_model(SCRIPT, tmp_path) as model:

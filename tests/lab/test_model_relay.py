@@ -19,15 +19,15 @@ KEY = "sk-test-of-the-relay-0123456789"
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
-    """A model API on loopback, outside the lab; its port and what it was asked."""
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path, subprocess.Popen[bytes]]]:
+    """A model API on loopback, outside the lab: its port, what it was asked, its process."""
     path = tmp_path_factory.mktemp("model") / "record.jsonl"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [str(lab.BIN / "glasslab"), "scripted", "sample", "--port", str(port), "--record", str(path)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    yield port, path
+    yield port, path, process
     process.terminate()
     process.wait(10)
 
@@ -45,8 +45,8 @@ def demo(**settings: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_demo_with_a_model_on_this_machine(record: tuple[int, Path]) -> None:
-    port, path = record
+def test_demo_with_a_model_on_this_machine(outside: tuple[int, Path, subprocess.Popen[bytes]]) -> None:
+    port, path, _ = outside
     done = demo(MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1", MODEL="somebody/else", MODEL_API_KEY=KEY)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "allow-list" in done.stdout
@@ -59,7 +59,9 @@ def test_demo_with_a_model_on_this_machine(record: tuple[int, Path]) -> None:
     assert KEY not in subprocess.run(["ps", "axww"], text=True, capture_output=True, check=True).stdout
 
 
-def test_a_model_that_is_gone_is_one_clear_line() -> None:
+def test_a_model_that_is_gone_is_one_clear_line(outside: tuple[int, Path, subprocess.Popen[bytes]]) -> None:
+    outside[2].terminate()
+    outside[2].wait(10)
     done, result = ask("What was the root cause of the September incident?")
     assert done.returncode == 6, done.stdout + done.stderr
     lines = [line for line in done.stderr.splitlines() if "LAB_TRACE" not in line]

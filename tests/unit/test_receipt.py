@@ -22,19 +22,20 @@ TARGETS = yaml.safe_load((VERIFY / "defaults" / "main.yml").read_text(encoding="
 
 
 def seen(
-    blocked: str = "silent", control: str | None = "open", needed: str = "open"
+    blocked: str = "silent", control: str | None = "open", needed: str = "open", apart: float = 0.0
 ) -> dict[str, list[dict[str, Any]]]:
-    """What three places saw of one target that must be blocked and one that must be reachable."""
+    """What three places saw of one target that must be blocked and one that must be reachable, by the same way."""
     shut = {"target": "LAN", "address": "192.0.2.1", "protocol": "tcp", "port": 22, "expected": "blocked"}
     flow = {"target": "log", "address": "192.0.2.2", "protocol": "tcp", "port": 8088, "expected": "reachable"}
-    controls = [{**shut, "control": "controller", "answer": control}] if control else []
+    when = {"hop": "on link", "time": 1000.0}
+    knocked = {**shut, **when, "control": "controller", "answer": control, "time": 1000.0 + apart}
     return {
         "agent": [
-            {**shut, "control": "controller", "answer": blocked},
-            {**flow, "control": "hypervisor", "answer": needed},
+            {**shut, **when, "control": "controller", "answer": blocked},
+            {**flow, **when, "control": "hypervisor", "answer": needed},
         ],
-        "controller": controls,
-        "hypervisor": [{**flow, "control": "hypervisor", "answer": "open"}],
+        "controller": [knocked] if control else [],
+        "hypervisor": [{**flow, **when, "control": "hypervisor", "answer": "open"}],
     }
 
 
@@ -55,7 +56,26 @@ def seen(
 def test_verdict_on_what_must_be_blocked(blocked: str, control: str | None, observed: str) -> None:
     result = receipt.receipt("x", seen(blocked, control))
     assert result["probes"][0]["observed"] == observed
+    assert ("why" in result["probes"][0]) is (observed == "unproven")
     assert result["as_expected"] is (observed == "blocked")
+
+
+@pytest.mark.parametrize("apart", [-11.0, 11.0])
+def test_a_control_of_another_time_proves_nothing(apart: float) -> None:
+    """The target may have been down when the agent knocked."""
+    result = receipt.receipt("x", seen(apart=apart))
+    assert result["probes"][0]["observed"] == "unproven"
+    assert "its control knocked 11 s apart" in receipt.line(result["probes"][0])
+    assert receipt.receipt("x", seen(apart=apart / 2))["as_expected"] is True
+
+
+@pytest.mark.parametrize("hop", ["no route", "192.0.2.254"])
+def test_silence_by_a_way_that_carries_nothing_proves_nothing(hop: str) -> None:
+    """Without a route, or with a gateway that is away, the log on the same subnet still answers."""
+    places = seen()
+    places["agent"][0]["hop"] = hop
+    row = receipt.judge(places)[0]
+    assert (row["observed"], row["why"]) == ("unproven", f"no needed flow got through by the same way ({hop})")
 
 
 @pytest.mark.parametrize(
@@ -157,3 +177,45 @@ def test_probe_tells_open_refused_and_silent() -> None:
             mute.bind(("127.0.0.1", 0))
             answers.append(prober.udp("127.0.0.1", mute.getsockname()[1], 0.2))
     assert answers == ["open", "refused", "silent"]
+
+
+def knocked(prepare: str, **ways: Any) -> list[dict[str, Any]]:
+    """What probe.py sees of 192.0.2.1 in a network namespace of its own, prepared by a shell script."""
+    target = {"name": "x", "addresses": ["192.0.2.1"], "expected": "blocked", "control": "controller", **ways}
+    order = json.dumps({"timeout": 0.3, "place": "agent", "targets": [target]})
+    script = f'{prepare}; exec "$0" "$1" "$2"'
+    program = [sys.executable, str(VERIFY / "files" / "probe.py"), order]
+    own = ["unshare", "--map-root-user", "--net", "sh", "-c", script, *program]
+    done = subprocess.run(own, text=True, capture_output=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["agent"]
+    return found
+
+
+CABLE = (
+    "ip link set lo up; ip link add a type veth peer name b; ip link set b up; ip link set a up;"
+    "ip address add 198.51.100.2/24 dev a; ip route add 192.0.2.0/24 via 198.51.100.1;"
+    "ip neighbour add 198.51.100.1 lladdr 02:00:00:00:00:01 dev a"
+)
+
+
+def test_probe_says_by_which_way_it_went() -> None:
+    ways: dict[str, Any] = {"tcp": [22], "udp": [53], "ping": True}
+    assert [(one["answer"], one["hop"]) for one in knocked(CABLE, **ways)] == [("silent", "198.51.100.1")] * 3
+    assert {one["hop"] for one in knocked("ip link set lo up", **ways)} == {"no route"}
+    assert {one["hop"] for one in knocked(f"{CABLE}; ip address add 192.0.2.9/28 dev a", **ways)} == {"on link"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "protocols"),
+    [
+        ("nft add table ip x; nft add chain ip x o '{ type filter hook input priority 0; }';"
+         "nft add rule ip x o ip protocol icmp drop", {"ping"}),
+        ("nft add table ip x; nft add chain ip x o '{ type filter hook output priority 0; policy drop; }'",
+         {"tcp", "udp", "ping"}),
+        ("ip link set lo down", {"tcp", "udp", "ping"}),
+    ],
+    ids=["echo replies are dropped", "nothing may leave", "no loopback"],
+)  # fmt: skip
+def test_a_probe_that_cannot_work_on_its_machine_is_an_error_and_no_silence(broken: str, protocols: set[str]) -> None:
+    seen_by = {one["protocol"]: one["answer"] for one in knocked(f"{CABLE}; {broken}", tcp=[22], udp=[53], ping=True)}
+    assert {protocol for protocol, answer in seen_by.items() if answer.startswith("error: ")} == protocols, seen_by

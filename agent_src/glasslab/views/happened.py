@@ -7,12 +7,12 @@ and other invisible characters are shown as escapes: no text of theirs can drive
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from glasslab.guardrails import escaped
+
 CLIP: Final = 160
-_INVISIBLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 Event = Mapping[str, Any]
 
@@ -21,17 +21,8 @@ def visible(value: object, clip: int = CLIP) -> str:
     """Return a value as text of at most `clip` characters, in which every invisible character is an escape."""
     text = value if isinstance(value, str) else "?" if value is None else json.dumps(value, ensure_ascii=False)
     cut = len(text) > clip
-    shown = "".join(_letter(letter) for letter in text[:clip])
+    shown = "".join(escaped(letter) for letter in text[:clip])
     return f"{shown}…" if cut or len(shown) > 6 * clip else shown
-
-
-def _letter(letter: str) -> str:
-    if letter in "\n\r\t":
-        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[letter]
-    if unicodedata.category(letter) in _INVISIBLE:
-        number = ord(letter)
-        return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"
-    return letter
 
 
 def _get(event: Event, name: str, clip: int = CLIP) -> str:

@@ -25,6 +25,7 @@ FILES = ("rules.v6", "bridge.nft", "rules.v4")
 FAMILIES = {"rules.v4": ("iptables", "ip"), "rules.v6": ("ip6tables", "ip6")}
 OURS = "GLASSLAB-"
 BRIDGE_TABLE = "glasslab"
+LAST_LINE = "# end of the rules"
 
 
 class Failure(Exception):
@@ -156,6 +157,27 @@ def loaded() -> dict[str, list[str]]:
     return found
 
 
+def gaps(config: dict) -> list[str]:
+    """What the kernel lacks of the walls, by its own words: that a tool ended with 0 does not mean that they stand."""
+    bridge, ports = config["bridge"], config["ports"]
+    wanted = [("INPUT", f"-i {name}") for name in (bridge, *ports)]
+    wanted += [("FORWARD", f"-i {name}") for name in (bridge, *ports)] + [("FORWARD", f"-o {bridge}")]
+    found = []
+    for name, (tool, _) in FAMILIES.items():
+        lines = saved(tool).get("filter", [])
+        own = [*wanted, ("OUTPUT", f"-o {bridge}")] if name == "rules.v6" else wanted
+        lacking = [f"-A {hook} {match} -j {OURS}{hook}" for hook, match in own]
+        lacking = [line for line in lacking if line not in lines]
+        for hook in dict(own):
+            rules = [line for line in lines if line.startswith(f"-A {OURS}{hook} ")]
+            lacking += [] if rules[-1:] == [f"-A {OURS}{hook} -j DROP"] else [f"-A {OURS}{hook} -j DROP at its end"]
+        found += [f"the kernel lacks `{tool} {line}`, of {ETC / name}" for line in lacking[:1]]
+    listed = run("nft", "list", "table", "bridge", BRIDGE_TABLE) if f"bridge {BRIDGE_TABLE}" in tables() else ""
+    if "hook forward" not in listed or any(not re.search(rf"\b{re.escape(port)}\b", listed) for port in ports):
+        found.append(f"the kernel lacks the table bridge {BRIDGE_TABLE} or a guest's port in it, of {ETC}/bridge.nft")
+    return found
+
+
 def digest() -> str:
     return hashlib.sha256("\0".join(read(name) for name in FILES).encode()).hexdigest()
 
@@ -207,23 +229,28 @@ def unplug(config: dict) -> None:
         run("ip", "link", "set", port, "down")
 
 
-def load() -> None:
+def load(config: dict) -> None:
     """Each file is one transaction: what fails leaves the rules that stood."""
     texts = {name: read(name) for name in FILES}
+    # Emptied, or cut short behind a COMMIT, a file would load without an error and leave the bridge open.
+    if cut := [str(ETC / name) for name, text in texts.items() if text.splitlines()[-1:] != [LAST_LINE]]:
+        raise Failure(f"{', '.join(cut)}: cut short or added to: run playbooks/network.yml again")
     remember()
     for name in FILES:
         if name in FAMILIES:
             restore(FAMILIES[name][0], texts[name])
         else:
             run("nft", "-f", "-", text=texts[name])
+    if lacking := gaps(config):
+        raise Failure(f"{'; '.join(lacking)}: run playbooks/network.yml again")
     store("loaded.json", {"digest": digest(), "kernel": loaded()})
 
 
 def apply() -> None:
     config = settings()
     try:
-        load()
-    except Failure:
+        load(config)
+    except (Failure, OSError):
         unplug(config)
         raise
     bridge = config["bridge"]
@@ -243,7 +270,7 @@ def check() -> list[str]:
     differs = [] if record["digest"] == digest() else [f"the files in {ETC} are newer than the rules in the kernel"]
     now = loaded()
     differs += [f"the kernel's rules differ from {ETC / name}" for name in FILES if now[name] != record["kernel"][name]]
-    differs += misplaced()
+    differs += gaps(config) + misplaced()
     bridge = config["bridge"]
     if not link(bridge).exists():
         differs.append(f"{bridge} does not exist")

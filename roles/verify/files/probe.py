@@ -4,7 +4,9 @@ Fed to a machine's python3 on standard input; the first argument is JSON: {"time
 [{"name", "addresses", "tcp": [ports], "udp": [ports], "ping": true, "dns": name, "expected", "control"}]}. The place
 `agent` knocks on every target, any other on those whose control it is. Prints {place: [one object a probe]}, with
 `answer`: `open`, `refused` (a closed port that answers is reached all the same), `silent`, or `error: ...` when the
-probe itself could not be made. Harmless: connections without data, two datagrams, two echo requests, two lookups.
+probe itself could not be made or does not work on this machine; `time` (seconds since the epoch) and `hop` (the way it
+took: a gateway, `on link` or `no route`). Harmless: connections without data, two datagrams, two echo requests, two
+lookups.
 """
 
 import concurrent.futures
@@ -12,10 +14,12 @@ import contextlib
 import errno
 import json
 import os
+import pathlib
 import select
 import socket
 import struct
 import sys
+import threading
 import time
 
 # What routers and the own machine say about a way that is shut; the target itself said nothing.
@@ -106,17 +110,51 @@ def knock(probe: dict, timeout: float) -> dict:
             answer = {"tcp": tcp, "udp": udp}[protocol](address, probe["port"], timeout)
     except TimeoutError:
         answer = "silent"
-    except PermissionError as error:
-        # Root may always ping; what forbids it otherwise is a rule on the own machine, or no right to a raw socket.
-        answer = "silent" if os.geteuid() == 0 else f"error: {error}"
     except OSError as error:
         if isinstance(error, ConnectionRefusedError):
             answer = "refused"
         elif error.errno in SHUT:
             answer = "silent"
         else:
-            answer = f"error: {error}"
-    return {**probe, "answer": answer}
+            answer = f"error: {error}"  # EPERM too: no right to a raw socket, or a rule on the own machine
+    return {**probe, "answer": answer, "hop": hop(address), "time": time.time()}
+
+
+def hop(address: str) -> str:
+    """By which way packets to an IPv4 address leave: a needed flow by the same way shows that it carries."""
+    if ":" in address:
+        return "IPv6"
+    wanted = struct.unpack("=I", socket.inet_aton(address))[0]
+    best = (-1, "no route")
+    for line in pathlib.Path("/proc/net/route").read_text(encoding="ascii").splitlines()[1:]:
+        _, target, gateway, _, _, _, _, mask, *_ = line.split()
+        length = int(mask, 16).bit_count()
+        if wanted & int(mask, 16) == int(target, 16) and length > best[0]:
+            way = int(gateway, 16)
+            best = (length, socket.inet_ntoa(struct.pack("=I", way)) if way else "on link")
+    return best[1]
+
+
+def broken(timeout: float) -> dict[str, str]:
+    """Ways of knocking that do not work on this machine, tried on itself: their silence would say nothing."""
+    found = {}
+    with socket.create_server(("127.0.0.1", 0)) as stream, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as echo:
+        echo.bind(("127.0.0.1", 0))
+        echo.settimeout(timeout)
+
+        def reply() -> None:
+            with contextlib.suppress(TimeoutError):
+                data, peer = echo.recvfrom(4096)
+                echo.sendto(data, peer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        for protocol, port in (("tcp", stream.getsockname()[1]), ("udp", echo.getsockname()[1]), ("ping", None)):
+            seen = knock({"protocol": protocol, "address": "127.0.0.1", "port": port}, timeout)
+            if seen["answer"] != "open":
+                found[protocol] = f"error: {protocol} does not work on this machine: got {seen['answer']} from itself"
+        thread.join()
+    return found
 
 
 def probes(target: dict) -> list[dict]:
@@ -138,8 +176,13 @@ def main() -> None:
     order = json.loads(sys.argv[1])
     ours = [target for target in order["targets"] if order["place"] in ("agent", target["control"])]
     doors = [probe for target in ours for probe in probes(target)]
+    timeout = float(order["timeout"])
+    fails = broken(timeout)
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(128, len(doors) or 1)) as pool:
-        seen = list(pool.map(lambda probe: knock(probe, float(order["timeout"])), doors))
+        seen = list(pool.map(lambda probe: knock(probe, timeout), doors))
+    for probe in seen:
+        if probe["answer"] == "silent" and probe["protocol"] in fails:
+            probe["answer"] = fails[probe["protocol"]]
     print(json.dumps({order["place"]: seen}))
 
 

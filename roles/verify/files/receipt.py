@@ -15,16 +15,33 @@ import sys
 REACHED = ("open", "refused")
 
 
-def verdict(probe: dict, control: str | None) -> str:
-    """blocked, reachable or unproven: silence says something only when the target answers others at that moment."""
+MOMENT = 10.0  # seconds: a target that answered its control longer ago or later may have been down at the agent's knock
+
+
+def doubt(probe: dict, control: dict | None, carrying: set[str]) -> str:
+    """Why a probe's silence proves nothing; empty when it does."""
+    if control is None:
+        return f"{probe['control']} did not knock"
+    if control["answer"] not in REACHED:
+        return "the target did not answer its control either"
+    if (apart := abs(control["time"] - probe["time"])) > MOMENT:
+        return f"its control knocked {apart:.0f} s apart: look at the clocks, and take the receipt again"
+    if probe["hop"] not in carrying:
+        return f"no needed flow got through by the same way ({probe['hop']})"
+    return ""
+
+
+def verdict(probe: dict, control: dict | None, carrying: set[str]) -> tuple[str, str]:
+    """blocked, reachable or unproven, and for the last one why."""
     if probe["answer"] == "open":
-        return "reachable"
+        return "reachable", ""
     if probe["answer"] == "refused":
         # The packet arrived, so nothing blocked it; but nobody serves there, so a needed flow is not proven either.
-        return "reachable" if probe["expected"] == "blocked" else "unproven"
-    if probe["answer"] == "silent" and control in REACHED:
-        return "blocked"
-    return "unproven"
+        return ("reachable", "") if probe["expected"] == "blocked" else ("unproven", "nobody serves there")
+    if probe["answer"] != "silent":
+        return "unproven", "the probe could not be made"
+    why = doubt(probe, control, carrying)
+    return ("unproven" if why else "blocked"), why
 
 
 def door(probe: dict) -> tuple:
@@ -33,13 +50,15 @@ def door(probe: dict) -> tuple:
 
 def judge(places: dict[str, list[dict]]) -> list[dict]:
     """The agent's probes with what the control saw and the verdict on each."""
-    controls = {place: {door(probe): probe["answer"] for probe in seen} for place, seen in places.items()}
-    # Somebody whose own cable is out is not isolated: without one needed flow open, no silence proves anything.
-    alive = any(probe["answer"] == "open" for probe in places["agent"] if probe["expected"] == "reachable")
+    controls = {place: {door(probe): probe for probe in seen} for place, seen in places.items()}
+    # Somebody whose own cable is out, or who has no route, is not isolated: without a needed flow open by the same
+    # first hop, no silence proves anything.
+    needed = [probe for probe in places["agent"] if probe["expected"] == "reachable"]
+    carrying = {probe["hop"] for probe in needed if probe["answer"] == "open"}
     rows = []
     for probe in places["agent"]:
         control = controls.get(probe["control"], {}).get(door(probe))
-        observed = verdict(probe, control)
+        observed, why = verdict(probe, control, carrying)
         rows.append(
             {
                 "target": probe["target"],
@@ -47,9 +66,10 @@ def judge(places: dict[str, list[dict]]) -> list[dict]:
                 "protocol": probe["protocol"],
                 "port": probe["port"],
                 "expected": probe["expected"],
-                "observed": "unproven" if observed == "blocked" and not alive else observed,
+                "observed": observed,
+                **({"why": why} if why else {}),
                 "answer": probe["answer"],
-                "control": {"from": probe["control"], "answer": control},
+                "control": {"from": probe["control"], "answer": control and control["answer"]},
             }
         )
     return rows
@@ -71,7 +91,10 @@ def line(row: dict) -> str:
     port = "" if row["port"] is None else f" {row['port']}"
     control = f"{row['control']['from']} got {row['control']['answer'] or 'nothing'}"
     where = f"{row['target']}: {row['address']} {row['protocol']}{port}"
-    return f"{where}: expected {row['expected']}, observed {row['observed']} (agent got {row['answer']}, {control})"
+    why = f": {row['why']}" if "why" in row else ""
+    return (
+        f"{where}: expected {row['expected']}, observed {row['observed']} (agent got {row['answer']}, {control}){why}"
+    )
 
 
 def write(directory: pathlib.Path, result: dict) -> pathlib.Path:
