@@ -145,6 +145,71 @@ def test_jumps_are_taken_out_and_put_first_in_one_transaction(monkeypatch: pytes
     ]
 
 
+WALLS = glasslab_network.FILES
+KERNEL_V4 = """*filter
+-A INPUT -i vmbr1 -j GLASSLAB-INPUT
+-A INPUT -i tap1 -j GLASSLAB-INPUT
+-A FORWARD -i vmbr1 -j GLASSLAB-FORWARD
+-A FORWARD -o vmbr1 -j GLASSLAB-FORWARD
+-A FORWARD -i tap1 -j GLASSLAB-FORWARD
+-A GLASSLAB-INPUT -j DROP
+-A GLASSLAB-FORWARD -d 10.0.0.0/8 -j DROP
+-A GLASSLAB-FORWARD -j DROP
+"""
+KERNEL = {
+    "iptables-save": KERNEL_V4,
+    "ip6tables-save": KERNEL_V4 + "-A OUTPUT -o vmbr1 -j GLASSLAB-OUTPUT\n-A GLASSLAB-OUTPUT -j DROP\n",
+    "nft list tables": "table bridge glasslab\n",
+    "nft list table": "chain forward {\ntype filter hook forward priority filter\niifname tap1 goto guests\n}\n",
+}
+
+
+def kernel(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A kernel with whole walls, as the tools would describe it; what is taken out of it is gone."""
+    holds = dict(KERNEL)
+    monkeypatch.setattr(glasslab_network, "run", lambda *words, text=None: holds[" ".join(words[:3])])
+    return holds
+
+
+@pytest.mark.parametrize(
+    ("tool", "line"),
+    [(tool, line) for tool in ("iptables-save", "ip6tables-save") for line in KERNEL[tool].splitlines()[1:]]
+    + [("nft list tables", "table bridge glasslab"), ("nft list table", "iifname tap1 goto guests")]
+    + [("nft list table", "type filter hook forward priority filter")],
+)
+def test_each_line_of_the_walls_is_missed(tool: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"bridge": "vmbr1", "uplink": "vmbr0", "ports": ["tap1"]}
+    holds = kernel(monkeypatch)
+    assert glasslab_network.gaps(config) == []
+    holds[tool] = holds[tool].replace(f"{line}\n", "", 1)
+    is_wall = "10.0.0.0/8" not in line  # a range's own rule is the policy's, and compared with the file
+    assert [gap.split(",")[0].startswith("the kernel lacks") for gap in glasslab_network.gaps(config)] == [
+        True
+    ] * is_wall
+
+
+@pytest.mark.parametrize("name", WALLS)
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.98])
+def test_a_rule_file_that_was_cut_short_is_not_loaded(
+    name: str, kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some cuts load without an error and leave the bridge open: an empty file, one that ends at a COMMIT."""
+    for one in WALLS:
+        (tmp_path / one).write_text("\n".join(rendered(one)) + f"\n{glasslab_network.LAST_LINE}\n", encoding="utf-8")
+    text = (tmp_path / name).read_text(encoding="utf-8")
+    (tmp_path / name).write_text(text[: int(len(text) * kept)], encoding="utf-8")
+    monkeypatch.setattr(glasslab_network, "ETC", tmp_path)
+    monkeypatch.setattr(glasslab_network, "run", lambda *words, text=None: pytest.fail(f"{words} was run"))
+    with pytest.raises(glasslab_network.Failure, match=rf"/{name}: cut short or added to: "):
+        glasslab_network.load({"bridge": "vmbr1", "ports": []})
+
+
+@pytest.mark.parametrize("name", WALLS)
+def test_each_rule_file_ends_with_the_line_that_shows_it_is_whole(name: str) -> None:
+    text = (ROLE / "templates" / f"{name}.j2").read_text(encoding="utf-8")
+    assert text.splitlines()[-1] == glasslab_network.LAST_LINE
+
+
 def tools(folder: Path, **codes: int) -> None:
     """Programs that say their name and end with the given code."""
     for name in ("ifreload", "iptables-restore", "iptables-save", "ip6tables-restore", "ip6tables-save", "nft", "ip"):
