@@ -192,9 +192,9 @@ def knocked(prepare: str, **ways: Any) -> list[dict[str, Any]]:
 
 
 CABLE = (
-    "ip link set lo up; ip link add a type veth peer name b; ip link set b up; ip link set a up;"
-    "ip address add 198.51.100.2/24 dev a; ip route add 192.0.2.0/24 via 198.51.100.1;"
-    "ip neighbour add 198.51.100.1 lladdr 02:00:00:00:00:01 dev a"
+    "set -e; ip link set lo up; ip link add near type veth peer name far; ip link set far up; ip link set near up;"
+    "ip address add 198.51.100.2/24 dev near; ip route add 192.0.2.0/24 via 198.51.100.1;"
+    "ip neighbour add 198.51.100.1 lladdr 02:00:00:00:00:01 dev near"
 )
 
 
@@ -202,7 +202,7 @@ def test_probe_says_by_which_way_it_went() -> None:
     ways: dict[str, Any] = {"tcp": [22], "udp": [53], "ping": True}
     assert [(one["answer"], one["hop"]) for one in knocked(CABLE, **ways)] == [("silent", "198.51.100.1")] * 3
     assert {one["hop"] for one in knocked("ip link set lo up", **ways)} == {"no route"}
-    assert {one["hop"] for one in knocked(f"{CABLE}; ip address add 192.0.2.9/28 dev a", **ways)} == {"on link"}
+    assert {one["hop"] for one in knocked(f"{CABLE}; ip address add 192.0.2.9/28 dev near", **ways)} == {"on link"}
 
 
 @pytest.mark.parametrize(
