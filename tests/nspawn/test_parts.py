@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
+import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import build
+import destroy
 import keys
+import lab as cli
 import machine_fingerprint
 import netns
 import preflight
@@ -234,13 +239,92 @@ def test_missing_tools_are_named_by_their_packages(monkeypatch: pytest.MonkeyPat
         preflight.tools()
 
 
-def test_too_little_disk_and_memory_are_told_with_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight.image, "free_bytes", lambda: 100 << 20)
-    with pytest.raises(LabError, match=r"100 MB free under /var, \d+ MB needed"):
-        preflight.disk()
+def test_too_little_disk_and_memory_are_told_with_figures(
+    lab: topology.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight.image, "CACHE", tmp_path / "cache")
+    free = [0]
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda place: type("Usage", (), {"free": free[0]}))
+    for built, needed in ((False, 1500), (True, 500)):  # image and disks on one file system: both must fit
+        monkeypatch.setattr(preflight.image, "ready", lambda built=built: built)
+        free[0] = (needed << 20) - 1
+        with pytest.raises(LabError, match=rf"{needed - 1} MB free in {tmp_path}, {needed} MB needed"):
+            preflight.disk(lab)
+        free[0] += 1
+        preflight.disk(lab)
     monkeypatch.setattr(preflight, "MEMORY", 1 << 50)
     with pytest.raises(LabError, match="MB of memory free"):
         preflight.memory()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_disk_is_looked_at_where_the_disks_will_lie(
+    lab: topology.Lab, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/var/lib/glasslab may be a mount or a link of its own, small where /var is large."""
+    monkeypatch.setattr(preflight.image, "ready", lambda: True)
+    lab.state.parent.symlink_to(small)
+    with pytest.raises(LabError, match=rf"[01] MB free in {lab.state.parent}, 500 MB needed"):
+        preflight.disk(lab)
+
+
+def test_mounts_below_a_link_are_found(lab: topology.Lab, small: Path) -> None:
+    lab.state.parent.symlink_to(small)
+    root = lab.machine("pve") / "root"
+    root.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "disk", str(root)], check=True)
+    destroy.unmount(lab.state)
+    assert not os.path.ismount(root)
+    destroy.remove_state(lab)
+    assert lab.state.parent.is_symlink()
+    assert list(small.iterdir()) == []
+
+
+def test_control_groups_that_cannot_be_made_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
+    monkeypatch.setattr(preflight.cgroups, "roots", lambda: [small])
+    with pytest.raises(LabError, match=rf"{small} is read-only"):
+        preflight.control_groups()
+
+
+def test_a_folder_that_is_no_labs_is_neither_used_nor_removed(lab: topology.Lab) -> None:
+    lab.state.mkdir(parents=True)
+    state.refuse_unknown(lab)  # empty: a verb was killed at once
+    (lab.state / "thesis.tex").touch()
+    with pytest.raises(LabError, match=r"holds 'thesis.tex' and nothing of a lab: .*FORCE=1"):
+        state.refuse_unknown(lab)
+    (lab.state / "machines").mkdir()  # half removed
+    state.refuse_unknown(lab)
+
+
+@pytest.mark.parametrize("place", ["state", "runtime"])
+def test_a_file_where_a_folder_belongs_is_named(lab: topology.Lab, place: str) -> None:
+    where: Path = getattr(lab, place)
+    where.parent.mkdir(parents=True)
+    where.touch()
+    with pytest.raises(LabError, match=rf"{where} is there and is no folder"):
+        state.refuse_unknown(lab)
+
+
+def test_an_error_of_the_system_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/var/lib/glasslab/x")
+
+    monkeypatch.setitem(cli.VERBS, "status", full)
+    assert cli.main(["status"]) == 2
+    said = capsys.readouterr().err
+    assert said == "glasslab: /var/lib/glasslab/x: No space left on device: mend that and run the same again\n"
 
 
 def test_a_file_system_that_cannot_hold_disks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

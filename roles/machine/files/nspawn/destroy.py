@@ -53,6 +53,7 @@ def remove_state(lab: Lab) -> None:
 
 def unmount(below: Path) -> None:
     """Unmount everything below a folder, deepest first. Raises LabError when something cannot be unmounted."""
+    below = below.resolve()  # the kernel names mounts so, also where /var/lib/glasslab is a link to a larger disk
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         where = line.split()[4].encode().decode("unicode_escape")
         if where.startswith(f"{below}/") and not attempt(["umount", where]) and not attempt(["umount", "-l", where]):
@@ -73,5 +74,5 @@ def release_lock(lab: Lab) -> None:
 
 
 def _remove_if_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
+    if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
         folder.rmdir()

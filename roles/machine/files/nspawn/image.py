@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -136,9 +135,10 @@ def _build(lock: int) -> None:
 
 def discard(place: Path) -> None:
     """Remove an image folder, without ever following a mount that was left inside it."""
+    real = place.resolve()
     for line in reversed(Path("/proc/self/mountinfo").read_text().splitlines()):
         mounted = line.split()[4]
-        if mounted.startswith(f"{place}/"):
+        if mounted.startswith(f"{real}/"):
             attempt(["umount", "-l", mounted])
     run(["rm", "-rf", "--one-file-system", str(place)])
 
@@ -150,11 +150,3 @@ def remove_cache() -> bool:
         discard(place)
     (CACHE / "image.lock").unlink(missing_ok=True)
     return bool(found)
-
-
-def free_bytes() -> int:
-    """Free space where the image would go."""
-    place = CACHE
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free

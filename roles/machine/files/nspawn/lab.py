@@ -117,6 +117,8 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
     """Remove the lab, whatever is left of it."""
     preflight.root()
     state.refuse_foreign(lab, options.checkout, options.force)
+    if not options.force:
+        state.refuse_unknown(lab)
     # a verb that was killed at once leaves only its lock's file
     present = state.presence(lab) != "absent" or state.verb_lock(lab).exists()
     if options.force:  # somebody removed the state by hand: its names are all that tells the rest
@@ -198,6 +200,10 @@ def main(arguments: list[str]) -> int:
         return VERBS[options.verb](topology.lab(options.lab_id), options)
     except LabError as error:
         print(f"glasslab: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a full or read-only file system, a file where a folder belongs
+        where = error.filename2 or error.filename or options.verb
+        print(f"glasslab: {where}: {error.strerror or error}: mend that and run the same again", file=sys.stderr)
         return 2
 
 

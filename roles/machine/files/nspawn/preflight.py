@@ -27,8 +27,8 @@ TOOLS = {
     "ssh-keygen": "openssh-client",
 }
 MEGABYTE = 1 << 20
-DISK_FIRST = 1500 * MEGABYTE  # image, package cache while it is built, disks
-DISK_AGAIN = 500 * MEGABYTE
+DISK_IMAGE = 1000 * MEGABYTE  # and the package cache while it is built
+DISK_STATE = 500 * MEGABYTE
 MEMORY = 1024 * MEGABYTE
 
 
@@ -37,8 +37,9 @@ def check(lab: Lab) -> None:
     root()
     tools()
     keyring()
-    cgroups.roots()
-    disk()
+    control_groups()
+    state.refuse_unknown(lab)
+    disk(lab)
     if not state.alive(lab):
         memory()
         file_system(lab.state)
@@ -67,12 +68,29 @@ def keyring() -> None:
         raise LabError("Debian's archive keys are missing: install them with: apt-get install debian-archive-keyring")
 
 
-def disk() -> None:
-    """Room for the image and the disks."""
-    needed = DISK_AGAIN if image.ready() else DISK_FIRST
-    free = image.free_bytes()
-    if free < needed:
-        raise LabError(f"{free // MEGABYTE} MB free under /var, {needed // MEGABYTE} MB needed: make room there")
+def control_groups() -> None:
+    """A tree of control groups that can be written to."""
+    for tree in cgroups.roots():
+        if not os.access(tree, os.W_OK):
+            raise LabError(f"{tree} is read-only (a container?): use a machine or VM of its own")
+
+
+def disk(lab: Lab) -> None:
+    """Room for the image and for the machines' disks, which may lie on one file system or on two."""
+    needed: dict[int, int] = {}
+    places: dict[int, Path] = {}
+    for place, size in ((image.CACHE, 0 if image.ready() else DISK_IMAGE), (lab.state, DISK_STATE)):
+        while not place.exists():
+            place = place.parent
+        device = place.stat().st_dev
+        needed[device] = needed.get(device, 0) + size
+        places.setdefault(device, place)
+    for device, place in places.items():
+        free = shutil.disk_usage(place).free
+        if free < needed[device]:
+            raise LabError(
+                f"{free // MEGABYTE} MB free in {place}, {needed[device] // MEGABYTE} MB needed: make room there"
+            )
 
 
 def memory() -> None:
@@ -111,6 +129,7 @@ def file_system(place: Path) -> None:
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         words = line.split()
         kinds[words[4]] = words[words.index("-") + 1]  # a later mount hides an earlier one
+    place = place.resolve()
     while str(place) not in kinds:
         place = place.parent
     kind = kinds[str(place)]

@@ -103,6 +103,23 @@ def refuse_foreign(lab: Lab, checkout: Path, force: bool) -> None:
         )
 
 
+# What a lab has in its folder; without state.json when it is only begun (by Ansible) or half removed.
+KNOWN = {"ca", "secrets", "ssh", "log", "machines", "receipts", "verify_keys", "state.json", ".state.json.new"}
+
+
+def refuse_unknown(lab: Lab) -> None:
+    """Raise LabError when the folder where the lab's state belongs is something else: destroy would remove it."""
+    for place in (lab.state.parent, lab.state, lab.runtime.parent, lab.runtime):
+        if (place.exists() or place.is_symlink()) and not place.is_dir():
+            raise LabError(f"{place} is there and is no folder: move it away, or choose another lab_id")
+    found = {one.name for one in lab.state.iterdir()} if lab.state.exists() else set()
+    if found and not found & KNOWN:
+        raise LabError(
+            f"{lab.state} holds {min(found)!r} and nothing of a lab: move it away, choose another lab_id than "
+            f"{lab.lab_id!r}, or have it removed with: make destroy FORCE=1"
+        )
+
+
 def presence(lab: Lab) -> str:
     """One word for what is there: absent, dead (state without a living supervisor) or alive."""
     if alive(lab):
