@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import sys
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,20 @@ import pytest
 import yaml
 
 ROLE = Path(__file__).resolve().parents[2] / "roles" / "network"
-sys.path.insert(0, str(ROLE / "files"))
 
-import glasslab_network  # noqa: E402  (the role's files are no package; found by the line above)
 
-import preflight  # noqa: E402
+def load(name: str) -> Any:
+    """A file of the role under a name of its own: the embedded lab's program has a module `preflight`, too."""
+    found = importlib.util.spec_from_file_location(f"network_{name}", ROLE / "files" / f"{name}.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+glasslab_network = load("glasslab_network")
+preflight = load("preflight")
 
 DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
 WEB = {"name": "web", "from": "agent", "to": "9.9.9.9", "protocol": "tcp", "ports": [80, 443], "why": "-"}
