@@ -25,6 +25,8 @@ LIMIT_REMEDIES = {
     "max_tokens_reached": "raise MAX_TOTAL_TOKENS or ask for less",
     "deadline_reached": "raise MAX_SECONDS or ask for less",
 }
+# More than models take, and less than a log takes in one POST: each request to the model is recorded whole.
+MAX_CONTEXT_BYTES = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Session:
         self.check_pins(server)
         offered, schemas, hashes = _offer(server)
         while True:
-            self.check_limits()
+            self.check_limits(context=context)
             budget.count_turn()
             request = session_frames.request(budget.turns, context.messages(), offered)
             reply = log.act(partial(self.complete, context, offered, hashes), request)
@@ -163,7 +165,7 @@ class Session:
             remedy = "look at them, and pin them with `glasslab pin --write` if they are meant"
             raise Ended("tool_drift", "tool_drift", f"tools of {server.name!r} differ from the lock: {found}; {remedy}")
 
-    def check_limits(self, tool_calls: int = 0) -> None:
+    def check_limits(self, tool_calls: int = 0, context: Context | None = None) -> None:
         """End the session when it was cancelled or when a limit forbids to go on."""
         if self.stop.is_set():
             raise Stopped
@@ -171,6 +173,9 @@ class Session:
         if status is not None:
             turns = self.budget.turns
             raise Ended(status, status, f"stopped after {turns} turns: {status}; {LIMIT_REMEDIES[status]}")
+        if context is not None and context.bytes > MAX_CONTEXT_BYTES:
+            text = f"the conversation has {context.bytes} bytes, at most {MAX_CONTEXT_BYTES}; ask for less"
+            raise Ended("max_tokens_reached", "context_too_large", text)
 
     def decide(self, calls: Sequence[Call]) -> None:
         """Note what the loop decides about a reply's calls: run them, or stop at a limit."""

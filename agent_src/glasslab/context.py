@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from glasslab.arguments import ArgumentError, parse, validate
-from glasslab.frames import recordable
+from glasslab.frames import canonical_json, recordable
 from glasslab.models import Message, Reply, ToolRequest
 
 INVALID_NAME: Final = "invalid_tool_name"
@@ -35,11 +35,11 @@ class Context:
 
     def __init__(self, system_prompt: str, question: str) -> None:
         """Begin with the system prompt and the question."""
-        self._messages: list[Message] = [
-            {"role": "system", "content": recordable(system_prompt)},
-            {"role": "user", "content": recordable(question)},
-        ]
+        self._messages: list[Message] = []
         self._ids: set[str] = set()
+        self.bytes = 0  # of the messages, as JSON
+        self._append({"role": "system", "content": recordable(system_prompt)})
+        self._append({"role": "user", "content": recordable(question)})
 
     def messages(self) -> Sequence[Message]:
         """Return the messages as the next call sends them."""
@@ -64,12 +64,16 @@ class Context:
             }
             for call, request in zip(calls, reply.tool_requests, strict=True)
         ]
-        self._messages.append({"role": "assistant", "content": recordable(reply.content), "tool_calls": sent})
+        self._append({"role": "assistant", "content": recordable(reply.content), "tool_calls": sent})
         return calls
 
     def add_result(self, call: Call, text: str) -> None:
         """Append a call's result, or its error."""
-        self._messages.append({"role": "tool", "tool_call_id": call.id, "content": recordable(text)})
+        self._append({"role": "tool", "tool_call_id": call.id, "content": recordable(text)})
+
+    def _append(self, message: Message) -> None:
+        self._messages.append(message)
+        self.bytes += len(canonical_json(message))
 
     def _check(self, request: ToolRequest, schemas: Mapping[str, Mapping[str, Any]]) -> Call:
         id_, name = self._unique(request.id), recordable(request.name[:200])

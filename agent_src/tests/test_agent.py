@@ -27,6 +27,7 @@ from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab import pins
 from glasslab.agent import Outcome
+from glasslab.collector.conf import CONTENT_LIMIT
 from glasslab.models.openai_chat import OpenAIChat
 from glasslab.statuses import EXIT_CODES
 from glasslab.tooltypes import LogFailedAtServer, ToolResult, ToolServerError
@@ -127,6 +128,11 @@ MODEL_FAILURES = [
     (raw(200, {"choices": [{"finish_reason": "stop"}]}), "model_invalid", "no_message"),
     (reply("length", content="The ans"), "model_invalid", "length"),
     (reply("length", tool_calls=turn(("list_files", "{"))["message"]["tool_calls"]), "model_invalid", "length"),
+    (raw(200, "x" * 2_000_000), "model_invalid", "not_readable"),
+    (raw(500, "x" * 2_000_000), "model_invalid", "not_readable"),
+    (raw(500, "no way", drip=0.3), "model_unreachable", "timeout"),
+    (raw(200, {}, headers={"Content-Encoding": "gzip"}), "model_invalid", "not_readable"),
+    (reply("tool_calls", tool_calls=[7] * 10_000), "model_invalid", "too_many_calls"),
     (reply("content_filter", content=""), "model_refused", "content_filter"),
     (reply(refusal="I will not."), "model_refused", "refusal"),
     (reply(content=""), "model_invalid", "empty_reply"),
@@ -157,6 +163,29 @@ def test_a_reply_that_cannot_be_used_is_on_record(bench: Bench) -> None:
     bench.run(reply("length", content="The ans"))
     assert bench.hec.events("llm.response")[0]["content"] == "The ans"
     assert bench.hec.events("llm")[0]["finish_reason"] == "length"
+
+
+def test_of_ten_thousand_calls_in_one_reply_some_are_on_record_and_none_is_made(bench: Bench) -> None:
+    outcome = bench.run(turn(*[("list_files", "{}")] * 10_000))
+    assert "asks for 10000 tool calls; at most 128" in (outcome.problem or "")
+    assert len(bench.hec.events("llm.response")[0]["tool_calls"]) == 128
+    assert len(bench.hec.events("llm")[0]["tools_requested"]) == 128
+    assert bench.tools.calls == []
+
+
+def test_the_largest_reply_fits_the_log(bench: Bench) -> None:
+    """What a reply holds is recorded several times over in one POST; the log's limit is not ours."""
+    bench.run(turn(("list_files", "{" * 1_490_000)), turn(("read_file", '"' * 700_000)), ANSWER)
+    assert bench.hec.events("session.end")[0]["status"] == "answered"
+    assert max(len(body) for body in bench.hec.bodies) < CONTENT_LIMIT
+
+
+def test_a_conversation_that_grows_without_end_is_a_recorded_end(bench: Bench) -> None:
+    bench.tools.answer = lambda name, arguments: ToolResult("\x01" * 20_000, False)
+    outcome = bench.run(turn(*[("list_files", "{}")] * 20))
+    assert_recorded(bench, outcome, "max_tokens_reached", "context_too_large")
+    assert bench.requests == 1
+    assert max(len(body) for body in bench.hec.bodies) < CONTENT_LIMIT
 
 
 def test_nobody_listens_where_the_model_should_be(bench: Bench) -> None:

@@ -22,7 +22,10 @@ CALL_SECONDS: Final = 120.0  # by the wall clock: a model that drips its reply i
 STOP_POLL_SECONDS: Final = 0.05
 KEEPALIVE_SECONDS: Final = 30.0
 LIST_SECONDS: Final = 5.0
-MAX_REPLY_BYTES: Final = 8_000_000
+# What a reply may hold is recorded up to four times over in one POST, and that has to pass the log's own limit (10 MB).
+MAX_REPLY_BYTES: Final = 1_500_000
+MAX_TOOL_REQUESTS: Final = 128
+MAX_FINISH_REASON: Final = 64
 SHOWN: Final = 200
 
 HTTP_REMEDIES: Final = {
@@ -90,13 +93,13 @@ class OpenAIChat:
         import httpx2
         from openai import DefaultHttpxClient, OpenAI
 
+        from glasslab.models.bounds import BoundedTransport
+
         context = ssl.create_default_context(cafile=str(self._ca) if self._ca else None)
-        http = DefaultHttpxClient(
-            verify=context,
-            trust_env=False,  # no proxy that a variable names: the way to the model is the one that is configured
-            follow_redirects=False,
-            limits=httpx2.Limits(keepalive_expiry=KEEPALIVE_SECONDS),
-        )
+        limits = httpx2.Limits(keepalive_expiry=KEEPALIVE_SECONDS)
+        # trust_env: no proxy that a variable names; the way to the model is the one that is configured
+        transport = BoundedTransport(MAX_REPLY_BYTES, verify=context, trust_env=False, limits=limits)
+        http = DefaultHttpxClient(transport=transport, trust_env=False, follow_redirects=False)
         client = OpenAI(
             base_url=self._base_url,
             api_key=self._key or "none",
@@ -164,8 +167,6 @@ class OpenAIChat:
                     body += chunk
                     if time.monotonic() > deadline or stop.is_set():
                         return  # nobody waits any more; leaving the block closes the connection
-                    if len(body) > MAX_REPLY_BYTES:
-                        raise ValueError(f"the reply is larger than {MAX_REPLY_BYTES} bytes")
                 results.put((response.status_code, body))
         except Exception as error:
             results.put(error)
@@ -226,10 +227,12 @@ class OpenAIChat:
         message, finish = choices[0].get("message"), choices[0].get("finish_reason")
         if not isinstance(message, dict):
             self._fail("model_invalid", "no_message", f"the reply has no message; {speaks}")
+        calls = message.get("tool_calls")
+        calls = calls if isinstance(calls, list) else []
         reply = Reply(
             content=_text(message.get("content")),
-            tool_requests=_tool_requests(message.get("tool_calls")),
-            finish_reason=finish if isinstance(finish, str) else None,
+            tool_requests=[_tool_request(item) for item in calls[:MAX_TOOL_REQUESTS]],
+            finish_reason=finish[:MAX_FINISH_REASON] if isinstance(finish, str) else None,
             usage=_usage(data.get("usage")),
             latency_ms=latency_ms,
             refusal=_text(message.get("refusal")),
@@ -242,6 +245,9 @@ class OpenAIChat:
             self._fail("model_refused", "refusal", "the model refused to answer; rephrase", reply)
         if reply.finish_reason == "length":
             self._fail("model_invalid", "length", "the reply was cut at the model's token limit; ask for less", reply)
+        if len(calls) > MAX_TOOL_REQUESTS:
+            text = f"the reply asks for {len(calls)} tool calls; at most {MAX_TOOL_REQUESTS} at once: ask for less"
+            self._fail("model_invalid", "too_many_calls", text, reply)
         if not reply.tool_requests and not (reply.content and reply.content.strip()):
             self._fail("model_invalid", "empty_reply", "the reply has neither text nor a tool call; try again", reply)
         return reply
@@ -257,24 +263,19 @@ def _text(value: object) -> str | None:
     return None
 
 
-def _tool_requests(value: object) -> list[ToolRequest]:
-    """Return the calls as sent. One without a name keeps an empty one, which the loop answers as an unknown tool."""
-    requests = []
-    for item in value if isinstance(value, list) else []:
-        call = item if isinstance(item, dict) else {}
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
-        name, arguments, id_ = function.get("name"), function.get("arguments"), call.get("id")
-        if isinstance(arguments, dict):  # some servers send the object itself
-            arguments = json.dumps(arguments)
-        requests.append(
-            ToolRequest(
-                id=id_ if isinstance(id_, str) else "",
-                name=name if isinstance(name, str) else "",
-                arguments=arguments if isinstance(arguments, str) else "",
-            )
-        )
-    return requests
+def _tool_request(item: object) -> ToolRequest:
+    """Return a call as sent. One without a name keeps an empty one, which the loop answers as an unknown tool."""
+    call = item if isinstance(item, dict) else {}
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    name, arguments, id_ = function.get("name"), function.get("arguments"), call.get("id")
+    if isinstance(arguments, dict):  # some servers send the object itself
+        arguments = json.dumps(arguments)
+    return ToolRequest(
+        id=id_ if isinstance(id_, str) else "",
+        name=name if isinstance(name, str) else "",
+        arguments=arguments if isinstance(arguments, str) else "",
+    )
 
 
 def _usage(value: object) -> Usage:
