@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -146,6 +147,49 @@ def test_the_session_is_in_the_log_as_published() -> None:
     assert clocks == sorted(clocks)
     verified = lab.read_log("verify", result["session_id"], capture=True)
     assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@contextmanager
+def appliance(**settings: str) -> Iterator[None]:
+    """The two services with other settings, until the block ends."""
+    units = ("glasslab-files.service", "glasslab-agent.service")
+    text = "[Service]\n" + "".join(f"Environment={name}={value}\n" for name, value in settings.items())
+    restart = f"systemctl daemon-reload && systemctl restart {' '.join(units)}"
+    try:
+        for unit in units:
+            place = f"/run/systemd/system/{unit}.d"
+            on("agent", f"mkdir -p {place} && cat > {place}/zz-test.conf", stdin=text)
+        on("agent", restart)
+        yield
+    finally:
+        on("agent", "rm -f " + " ".join(f"/run/systemd/system/{unit}.d/zz-test.conf" for unit in units))
+        on("agent", restart)
+
+
+@pytest.mark.parametrize(("revision", "third"), [("2025-11-25", "mcp.initialize"), ("2026-07-28", "mcp.discover")])
+def test_both_revisions_of_mcp(revision: str, third: str) -> None:
+    with appliance(MCP_REVISION=revision):
+        done, result = ask(QUESTION)
+    assert done.returncode == 0, done.stderr
+    found = events(result["session_id"])
+    trace = [event["event"]["kind"] for event in found if event["sourcetype"] == "agent:trace"]
+    assert trace == [*TRACE[:2], third, *TRACE[3:]]
+    (agreed,) = [event["event"] for event in found if event["event"]["kind"] == third]
+    assert agreed["protocol_version"] == revision
+    assert lab.read_log("verify", result["session_id"], capture=True).returncode == 0
+
+
+def test_summary_mode_records_no_content() -> None:
+    with appliance(LAB_TRACE="summary"):
+        done, result = ask(QUESTION)
+    assert done.returncode == 0, done.stderr
+    assert "LAB_TRACE" not in done.stderr
+    found = events(result["session_id"])
+    assert [event["sourcetype"] for event in found] == [*SUMMARY, "agent:session"]
+    text = json.dumps(found)
+    assert result["answer"] not in text
+    assert QUESTION not in text
+    assert lab.read_log("verify", result["session_id"], capture=True).returncode == 0
 
 
 @pytest.mark.usefixtures("gated")
