@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 
-from dotenv import dotenv_values
+from dotenv.parser import parse_stream
 from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MAX_SECRET_BYTES = 65_536
 ALIASES = {"OPENAI_BASE_URL": "MODEL_BASE_URL", "OPENAI_API_KEY": "MODEL_API_KEY"}
 
 
@@ -64,12 +67,29 @@ class _TextSource(PydanticBaseSettingsSource):
 
 def _read_secret(name: str, path: str) -> str:
     try:
-        text = Path(path).expanduser().read_text(encoding="utf-8").strip()
+        with _expanded(path).open("rb") as file:  # a pipe is fine here, so it is not asked what kind of file it is
+            data = file.read(MAX_SECRET_BYTES + 1)
+        if len(data) > MAX_SECRET_BYTES:
+            raise SettingsError(f"{name}: {path} is too large for a secret; give a file that holds only the secret")
+        return data.decode().strip()
     except OSError as error:
         raise SettingsError(f"{name}: cannot read {path} ({error.strerror}); give a readable file") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{name}: {path} is not text; give a file that holds only the secret") from None
-    return text
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(f"{name}: {path!r} {error}") from None
+
+
+def _expanded(path: str) -> Path:
+    """Return the path with its `~` resolved. Raises ValueError for what no file can be called."""
+    if "\0" in path:
+        raise ValueError("holds a NUL character; give the path of a file")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ValueError("names a home folder that nobody knows; give the whole path") from None
 
 
 def url(*, plain_http: Literal["loopback", "any"]) -> BeforeValidator:
@@ -95,12 +115,16 @@ def url(*, plain_http: Literal["loopback", "any"]) -> BeforeValidator:
 
 def path_to(kind: Literal["file", "folder", "any"]) -> BeforeValidator:
     def check(value: object) -> Path:
-        path = Path(str(value)).expanduser().absolute()
         try:
+            path = _expanded(str(value)).absolute()
             if kind == "folder" and not path.is_dir():
                 raise ValueError("is no folder; create it or name another one")
             if kind == "file":
-                path.read_bytes()
+                mode = path.stat().st_mode
+                if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening it might wait, reading it never end
+                    raise ValueError("is no regular file; give a readable file")
+                with path.open("rb") as file:
+                    file.read(1)
         except OSError as error:
             raise ValueError(f"cannot be read ({error.strerror}); give a readable file") from None
         return path
@@ -155,8 +179,8 @@ class LabSettings(BaseSettings):
         """Environment first, then `./.env`, then `~/lab/.env` (highest priority first)."""
         sources: list[PydanticBaseSettingsSource] = [init_settings, _TextSource(cls, os.environ, "the environment")]
         if cls.reads_files:
-            for path in (Path(".env"), Path("~/lab/.env").expanduser()):
-                sources.append(_TextSource(cls, _read_env_file(path), str(path)))
+            for name in (".env", "~/lab/.env"):
+                sources.append(_TextSource(cls, _read_env_file(name), name))
         return tuple(sources)
 
     @classmethod
@@ -176,12 +200,25 @@ class LabSettings(BaseSettings):
         return []
 
 
-def _read_env_file(path: Path) -> Mapping[str, str | None]:
+def _read_env_file(name: str) -> Mapping[str, str | None]:
     try:
-        return dotenv_values(path, interpolate=False) if path.is_file() else {}
+        path = _expanded(name)
+    except ValueError:
+        return {}  # no home folder, so none with settings in it
+    try:
+        if not path.is_file():
+            return {}
+        with path.open(encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                raise SettingsError(f"settings file {path}: anybody may write it, and name a model; chmod o-w it")
+            bindings = list(parse_stream(file))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise SettingsError(f"settings file {path}: {reason}; make it readable or remove it") from None
+    wrong = [binding.original.line for binding in bindings if binding.error]
+    if wrong:  # the line itself is not shown: it may hold a secret
+        raise SettingsError(f"settings file {path}: line {wrong[0]} is no NAME=value; correct it, or put # before it")
+    return {binding.key: binding.value for binding in bindings if binding.key is not None}
 
 
 def _lines(cls: type[BaseSettings], error: ValidationError) -> list[str]:
@@ -195,9 +232,15 @@ def _lines(cls: type[BaseSettings], error: ValidationError) -> list[str]:
             lines.append(f"{name} is not set; set it in the environment or in ~/lab/.env{also}: {hint}")
             continue
         secret = info is not None and is_secret(info)
-        shown = "the value" if secret else repr(item["input"])
+        shown = "the value" if secret else _shown(item["input"])
         text = item["msg"].removeprefix("Value error, ")
         lines.append(
             f"{name}: {shown} {text}" if item["type"] == "value_error" else f"{name}: {shown}: {text}; see env.example"
         )
     return lines
+
+
+def _shown(value: object) -> str:
+    """Return a wrong value for a message, without what a URL may hold of secrets: user, password, query."""
+    text = repr(str(value) if isinstance(value, Path) else value)
+    return re.sub(r"[?#][^'\"]*", "?...", re.sub(r"//[^/]*@", "//...@", text)) if "://" in text else text

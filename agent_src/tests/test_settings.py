@@ -125,6 +125,13 @@ BAD = [
     ({"HEC_URL": "https://log:port"}, "HEC_URL: 'https://log:port' is no URL"),
     ({"HEC_URL": "http://10.10.10.20:8088"}, "HEC_URL: 'http://10.10.10.20:8088' is plain http to another machine"),
     ({"HEC_URL": "https://u:p@log:8088"}, "holds a user"),
+    ({"MODEL_BASE_URL": "https://u:geheim@m/v1"}, "MODEL_BASE_URL: 'https://...@m/v1' holds a user"),
+    ({"MODEL_BASE_URL": "https://m/v1?key=geheim"}, "MODEL_BASE_URL: 'https://m/v1?...' holds a user"),
+    ({"HEC_CA": "/dev/zero"}, "HEC_CA: '/dev/zero' is no regular file"),
+    ({"HEC_CA": "~nobody-here/ca"}, "HEC_CA: '~nobody-here/ca' names a home folder that nobody knows"),
+    ({"MODEL_API_KEY_FILE": "~nobody-here/key"}, "MODEL_API_KEY_FILE: '~nobody-here/key' names a home folder"),
+    ({"MODEL_API_KEY_FILE": "/dev/zero"}, "MODEL_API_KEY_FILE: /dev/zero is too large for a secret"),
+    ({"MODEL_API_KEY_FILE": "/"}, "MODEL_API_KEY_FILE: cannot read / (Is a directory)"),
     ({"HEC_TOKEN": "a b"}, "HEC_TOKEN: the value holds characters that no token has"),
     ({"HEC_TOKEN": "caf\u00e9"}, "HEC_TOKEN: the value holds characters that no token has"),
     ({"HEC_CA": "/no/such/ca.crt"}, "HEC_CA: '/no/such/ca.crt' cannot be read (No such file or directory)"),
@@ -162,6 +169,7 @@ def test_what_is_wrong_is_one_line_that_names_it(
     assert len(found) == 1
     assert expected in found[0]
     assert ";" in found[0]  # the remedy
+    assert "geheim" not in found[0]
     if "HEC_TOKEN" in values:
         assert values["HEC_TOKEN"].strip() not in found[0] or not values["HEC_TOKEN"].strip()
 
@@ -173,6 +181,49 @@ def test_everything_that_is_wrong_is_said_at_once(environment: pytest.MonkeyPatc
 def test_an_unreadable_settings_file_is_named(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
     (clean_home / ".env").write_bytes(b"\xff\xfe")
     assert "settings file .env: not UTF-8 text" in lines()[0]
+
+
+@pytest.mark.parametrize("line", ["HEC TOKEN geheim", "=geheim", "HEC_TOKEN='geheim", "HEC_TOKEN=geheim\0"])
+def test_a_line_that_is_no_setting_is_named_and_not_shown(
+    environment: pytest.MonkeyPatch, clean_home: Path, line: str
+) -> None:
+    write(clean_home / "lab/.env", f"\ufeff# mine\nexport HEC_URL = 'https://log:8088' # the log\r\n{line}\n")
+    found = lines()
+    assert "geheim" not in "".join(found)
+    assert found[0].startswith(("settings file", "HEC_TOKEN: the value holds characters"))
+    if "\0" not in line:
+        assert found == (
+            f"settings file {clean_home}/lab/.env: line 3 is no NAME=value; correct it, or put # before it",
+        )
+
+
+def test_a_settings_file_that_anybody_may_write_is_refused(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
+    write(clean_home / "lab/.env", "MODEL_BASE_URL=https://elsewhere/v1\n").chmod(0o666)
+    assert lines() == (f"settings file {clean_home}/lab/.env: anybody may write it, and name a model; chmod o-w it",)
+
+
+def test_a_path_in_a_file_that_holds_nul_is_one_line(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
+    write(clean_home / "lab/.env", "MODEL_API_KEY_FILE=/a\0b\n")
+    assert lines() == ("MODEL_API_KEY_FILE: '/a\\x00b' holds a NUL character; give the path of a file",)
+
+
+def test_without_a_home_or_a_working_directory_there_are_no_files_of_settings(
+    environment: pytest.MonkeyPatch, clean_home: Path, tmp_path: Path
+) -> None:
+    given = {**GOOD, "SIGNING_KEY": "/keys/a.pem", "SIGNING_KEY_MCP": "/keys/m.pem"}
+    give(environment, given)
+    environment.setattr("os.path.expanduser", lambda path: path)  # as for a user that /etc/passwd does not know
+    assert Settings.load().hec_url == GOOD["HEC_URL"]
+    environment.delenv("SIGNING_KEY")
+    assert lines() == (
+        "SIGNING_KEY: '~/.local/state/glasslab/agent.pem' names a home folder that nobody knows; give the whole path",
+    )
+    environment.setenv("SIGNING_KEY", "relative.pem")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    environment.chdir(gone)
+    gone.rmdir()
+    assert "SIGNING_KEY: 'relative.pem' cannot be read (No such file or directory)" in lines()[0]
 
 
 def test_plain_http_to_this_machine_and_a_keyless_model_are_fine(environment: pytest.MonkeyPatch) -> None:
