@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -196,6 +197,7 @@ VERBS = {
 def main(arguments: list[str]) -> int:
     """Carry out one verb."""
     options = command_line(arguments)
+    os.umask(0o022)  # a machine's services have to enter its root directory, whatever the umask of the user is
     try:
         return VERBS[options.verb](topology.lab(options.lab_id), options)
     except LabError as error:
