@@ -15,16 +15,16 @@ def table(result: dict) -> str:
     for (target, expected), rows in groups.items():
         doors = sorted({f"{row['protocol']} {row['port'] or ''}".strip() for row in rows}, key=order)
         addresses = len({row["address"] for row in rows})
-        probed = merge(doors) + (f", on {addresses} addresses" if addresses > 1 else "")
+        where = target + (f" ({addresses} addresses)" if addresses > 1 else "")
         seen = collections.Counter(row["observed"] for row in rows)
         observed = ", ".join(f"{number} {name}" for name, number in sorted(seen.items()))
-        lines.append((target, probed, expected, observed + ("" if set(seen) == {expected} else "  <- differs")))
+        lines.append((where, merge(doors), expected, observed + ("" if set(seen) == {expected} else "  <- differs")))
     widths = [max(len(one[column]) for one in lines) for column in range(4)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)).rstrip() for one in lines]
     text.insert(1, "  ".join("-" * width for width in widths))
     counts = ", ".join(f"{number} {name}" for name, number in result["counts"].items())
     outcome = "as expected" if result["as_expected"] else "NOT as expected"
-    return "\n".join([*text, f"{len(result['probes'])} probes, {counts}: {outcome} ({result['time']})"])
+    return "\n".join([*text, f"{len(result['probes'])} probes: {counts}; {outcome}, {result['time'][:19]}Z"])
 
 
 def order(door: str) -> tuple[int, int]:
