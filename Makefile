@@ -10,34 +10,41 @@ export LAB_ID
 # Ansible refuses LC_ALL=C, and an ansible.cfg in a world-writable directory unless it is named.
 export LC_ALL := C.UTF-8
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
-VENV := $(CURDIR)/.venv
-export PATH := $(VENV)/bin:$(PATH):/usr/sbin:/sbin
+export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
+PYTHON := .venv/bin/python
 
-export QUESTION SESSION
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
-export MODEL_BASE_URL MODEL MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
+GIVEN := QUESTION SESSION MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
+# As it was typed: of a value given on its command line, make would expand what follows a dollar sign, and run $$(shell ...).
+$(foreach name,$(GIVEN),$(if $(filter command,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
+export $(GIVEN)
 
-# The lab is root's. HOME is kept, for ~/lab/.env is the user's.
-KEEP := HOME,QUESTION,SESSION,PATH,LC_ALL,LAB_ID,CI,ANSIBLE_CONFIG,MODEL_BASE_URL,MODEL,MODEL_API_KEY,MODEL_API_KEY_FILE,OPENAI_API_KEY
-AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$(PATH)")
+# The lab is root's. Of the user's environment stay HOME, for ~/lab/.env is the user's, and what says where packages come from.
+comma := ,
+empty :=
+MIRRORS := $(filter PIP_% UV_% SSL_CERT_% %_proxy %_PROXY,$(.VARIABLES))
+KEEP := $(subst $(empty) ,$(comma),$(strip HOME PATH LC_ALL LAB_ID CI COLUMNS TERM ANSIBLE_CONFIG $(GIVEN) $(MIRRORS)))
+# What root's programs cache belongs into no user's checkout or home, where only root could remove it.
+ROOTS := ANSIBLE_HOME=/root/.ansible XDG_CACHE_HOME=/root/.cache PYTHONPYCACHEPREFIX=/root/.cache/glasslab MYPY_CACHE_DIR=/dev/null
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$$PATH" $(ROOTS))
 
 LAB := roles/machine/files/nspawn/lab.py
 
 ##@ Using the lab
 demo: root setup-lab ## Build the lab, ask the sample question, show the frames and what the agent could not reach
-	@$(AS_ROOT) $(VENV)/bin/python scripts/demo.py
+	@$(AS_ROOT) $(PYTHON) scripts/demo.py
 
-ask: root ## Ask the lab's agent: make ask QUESTION="..."
-	@$(AS_ROOT) $(VENV)/bin/python scripts/ask.py
+ask: root setup ## Ask the lab's agent: make ask QUESTION="..."
+	@$(AS_ROOT) $(PYTHON) scripts/ask.py
 
-trace: root ## Show a session frame by frame: make trace [SESSION=...]
-	@$(AS_ROOT) $(VENV)/bin/python scripts/trace.py trace
+trace: root setup ## Show a session frame by frame: make trace [SESSION=...]
+	@$(AS_ROOT) $(PYTHON) scripts/trace.py trace
 
-verify: root ## Check a session's chains and signatures: make verify [SESSION=...]
-	@$(AS_ROOT) $(VENV)/bin/python scripts/trace.py verify
+verify: root setup ## Check a session's chains and signatures: make verify [SESSION=...]
+	@$(AS_ROOT) $(PYTHON) scripts/trace.py verify
 
 destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too)
-	@$(AS_ROOT) python3 $(LAB) destroy --text --lab-id $(LAB_ID) $(if $(FORCE),--force) $(if $(CACHE),--cache)
+	@$(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(FORCE),--force) $(if $(CACHE),--cache)
 
 ##@ Working on it
 setup: ## Make .venv, with glasslab in .venv/bin
@@ -47,19 +54,19 @@ setup-lab: root
 	@scripts/setup.sh --with-lab
 
 test: root setup-lab ## Everything that proves it: lint, unit tests, every Molecule scenario
-	@$(AS_ROOT) $(VENV)/bin/python scripts/test.py
+	@$(AS_ROOT) $(PYTHON) scripts/test.py
 
 soak: root setup-lab ## The long forms of the same tests: every failure of the log at every commit, the demo killed at many moments
-	@$(AS_ROOT) $(VENV)/bin/python scripts/test.py --soak
+	@$(AS_ROOT) $(PYTHON) scripts/test.py --soak
 
-bench: root ## What a question costs on the standing lab; writes bench/results.json
-	@$(AS_ROOT) $(VENV)/bin/python bench/run.py
+bench: root setup ## What a question costs on the standing lab; writes bench/results.json
+	@$(AS_ROOT) $(PYTHON) bench/run.py
 
 lint: setup ## ansible-lint, yamllint, ruff, mypy
-	@$(VENV)/bin/python scripts/test.py lint
+	@$(PYTHON) scripts/test.py lint
 
 unit: setup ## The Python package's tests
-	@$(VENV)/bin/python scripts/test.py unit
+	@$(PYTHON) scripts/test.py unit
 
 lock: setup ## Renew the hash-locked requirements
 	@scripts/lock.sh

@@ -3,13 +3,21 @@
 import os
 import sys
 
-from lab import ask, fail, need_lab
+from lab import ask, fail, need_lab, need_ssh, run
 
-question = os.environ.get("QUESTION", "").strip()
-if not question:
-    fail('QUESTION is empty; ask like this: make ask QUESTION="What does the access policy say?"')
-need_lab()
-done = ask(question)
-sys.stdout.write(done.stdout)
-sys.stderr.write(done.stderr)
-sys.exit(done.returncode)
+
+def main() -> None:
+    """Ask, and end as the agent does."""
+    question = os.environ.get("QUESTION", "").strip()
+    if not question:
+        fail('QUESTION is empty; ask like this: make ask QUESTION="What does the access policy say?"')
+    need_lab()
+    done = ask(question)
+    need_ssh(done)
+    sys.stdout.write(done.stdout)
+    sys.stderr.write(done.stderr)
+    sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    run(main)

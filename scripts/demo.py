@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from dotenv import dotenv_values
+import real_model
+from lab import BIN, LAB_ID, ROOT, STATE, ask, fail, need_ssh, read_log, run
 
-from lab import BIN, LAB_ID, ROOT, STATE, ask, fail, read_log
+LAB_PY = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
 
 QUESTION = "What was the root cause of the September incident?"
 WIDTH = 42
+INTERRUPT_SECONDS = 3.0
+END_SECONDS = 10.0
 
 
 def say(text: str = "") -> None:
@@ -41,49 +44,48 @@ def playbook(path: str, *arguments: str) -> None:
         "LC_ALL": "C.UTF-8",
         "LAB_ID": LAB_ID,
     }
-    # The key reaches the lab as a file (model_key below); no child needs it.
-    for secret in ("MODEL_API_KEY", "OPENAI_API_KEY"):
+    # The key reaches the lab as a file (real_model.py); no child needs it.
+    for secret in real_model.KEY_NAMES:
         environment.pop(secret, None)
+    process = subprocess.Popen(  # noqa: S603
+        [str(BIN / "ansible-playbook"), path, *arguments], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL
+    )
+    try:
+        code = process.wait()
+    except KeyboardInterrupt:
+        end(process)
+        raise
+    if code:
+        fail(f"{path} stopped; mend what is said above and run the same command again: it goes on from there", code)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Let Ansible end by itself: Ctrl-C on a terminal has reached it too, a signal to this process has not."""
+    try:
+        process.wait(INTERRUPT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def preflight() -> None:
+    """End with one line when this machine cannot carry the lab, or the lab is another checkout's. Changes nothing."""
+    command = [sys.executable, str(LAB_PY), "preflight", f"--lab-id={LAB_ID}"]
     done = subprocess.run(  # noqa: S603
-        [str(BIN / "ansible-playbook"), path, *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        check=False,
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        fail(
-            f"{path} stopped; mend what is said above and run the same command again: it goes on from there",
-            done.returncode,
-        )
-
-
-def model_key() -> None:
-    """Put a real model's key where the inventory finds it (0600); it appears in no process list and in no log."""
-    if not os.environ.get("MODEL_BASE_URL"):
-        return
-    files = [dotenv_values(Path("~/lab/.env").expanduser())] if Path("~/lab/.env").expanduser().is_file() else []
-    places = [os.environ, *files]
-    key = next((p[n] for p in places for n in ("MODEL_API_KEY", "OPENAI_API_KEY") if p.get(n)), None)
-    path = next((p["MODEL_API_KEY_FILE"] for p in places if p.get("MODEL_API_KEY_FILE")), None)
-    if key is None and path is not None:
-        try:
-            key = Path(path).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            fail(f"MODEL_API_KEY_FILE {path} cannot be read ({error}); give a file that holds the key")
-    if key and not (key.isascii() and key.isprintable() and " " not in key):
-        fail("MODEL_API_KEY holds blanks, control or non-ASCII characters; check it")
-    target = STATE / "secrets" / "model_api_key"
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    part.touch(mode=0o600)
-    part.write_text((key or "no-key-needed") + "\n", encoding="utf-8")
-    part.rename(target)
+        sys.stderr.write(done.stderr)
+        sys.exit(done.returncode)
 
 
 def question() -> dict[str, object]:
     """Ask the sample question; return the answer's object, or end with the agent's own line and exit code."""
     done = ask(QUESTION, "--json")
+    need_ssh(done)
     if done.returncode or not done.stdout.strip():
         sys.stderr.write(done.stderr)
         fail(
@@ -99,7 +101,9 @@ def main() -> None:
     began = time.monotonic()
     os.chdir(ROOT)
     say(f"Building the lab {LAB_ID} (progress by stage; a rerun goes on where one stopped)")
-    model_key()
+    real_model.check()
+    preflight()
+    real_model.keep_key()
     playbook("site.yml")
     answer = stage("The agent is asked", question)
     playbook("playbooks/verify.yml")
@@ -113,17 +117,17 @@ def main() -> None:
     if read_log("trace", session).returncode:
         fail("the session could not be read back from the log; `make trace` tries again", 1)
     say()
-    say("What the agent's machine can reach:")
+    say("What the agent's machine can and cannot reach:")
     sys.stdout.flush()
     table = [sys.executable, "roles/verify/files/isolation_table.py", str(STATE / "receipts" / "latest.json")]
     if subprocess.run(table, stdin=subprocess.DEVNULL, check=False).returncode:  # noqa: S603
         fail("the receipt could not be shown; `ansible-playbook playbooks/verify.yml` writes it", 1)
     say()
     say(f"Done in {time.monotonic() - began:.0f} s. What to try next:")
-    say('  make ask QUESTION="What does the access policy require?"   another question')
-    say("  make verify                                                the session's chains and signatures, checked")
-    say("  make destroy                                               all of it gone, the machine as before")
+    say('  make ask QUESTION="..."   another question (the scripted model has one answer)')
+    say("  make verify               the session's chains and signatures, checked")
+    say("  make destroy              the lab removed; the image and wheels stay cached")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -4,26 +4,47 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
-LAB_ID = os.environ.get("LAB_ID") or "glasslab"
-STATE = Path("/var/lib/glasslab") / LAB_ID
-RUN = Path("/run/glasslab") / LAB_ID
-SSH_CONFIG = RUN / "ssh_config"
-SOCKET = "/run/glasslab-agent/agent.sock"
-GLASSLAB = "/opt/glasslab/venv/bin/glasslab"
-SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def fail(text: str, code: int = 2) -> NoReturn:
     """End with one line on stderr."""
     sys.stderr.write(f"glasslab: {text}\n")
     sys.exit(code)
+
+
+LAB_ID = os.environ.get("LAB_ID") or "glasslab"
+if not re.fullmatch(r"[a-z][a-z0-9]{0,15}", LAB_ID):
+    fail(f"LAB_ID={LAB_ID!r}: use 1 to 16 lower-case letters and digits, beginning with a letter")
+STATE = Path("/var/lib/glasslab") / LAB_ID
+RUN = Path("/run/glasslab") / LAB_ID
+SSH_CONFIG = RUN / "ssh_config"
+SOCKET = "/run/glasslab-agent/agent.sock"
+GLASSLAB = "/opt/glasslab/venv/bin/glasslab"
+SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+INTERRUPTED = 130
+SSH_FAILED = 255
+
+
+def run(work: Callable[[], None]) -> None:
+    """Run a script's work; Ctrl-C and `kill` end it with one line, a reader that went away with none."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        work()
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on from there", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would complain again when it flushes
+        sys.exit(1)
 
 
 def need_lab() -> None:
@@ -39,8 +60,19 @@ def ssh(machine: str, *command: str) -> list[str]:
 
 def ask(question: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Put a question to the lab's agent. The question goes by stdin: it is nobody's business in a process list."""
+    try:
+        question.encode()
+    except UnicodeEncodeError:
+        fail("the question is not UTF-8; write it in a UTF-8 terminal, or convert it with iconv")
     command = ssh("agent", GLASSLAB, "ask", "--socket", SOCKET, *options, "-")
     return subprocess.run(command, input=question, text=True, capture_output=True, check=False)  # noqa: S603
+
+
+def need_ssh(done: subprocess.CompletedProcess[str]) -> None:
+    """End with the remedy when it was SSH that failed, and not what it was to run."""
+    if done.returncode == SSH_FAILED:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        fail(f"the lab's machine agent does not answer ({last}); `make demo` brings the lab up again")
 
 
 def log_environment() -> dict[str, str]:

@@ -9,9 +9,7 @@ venv="$root/.venv"
 fail() { printf 'setup: %s\n' "$*" >&2; exit 2; }
 say() { printf 'setup: %s\n' "$*"; }
 
-as_root() {
-    if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n true 2>/dev/null || [ -t 0 ] || fail "neither root nor sudo without a password here; run as root, or run 'sudo -v' in a terminal first"; sudo "$@"; fi
-}
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 install_packages() {
     missing=""
@@ -20,6 +18,9 @@ install_packages() {
     done
     [ -n "$missing" ] || return 0
     command -v apt-get >/dev/null 2>&1 || fail "these packages are missing and apt-get is not there to install them:$missing; install them, then run this again"
+    # Asked here and not where apt-get's own messages are put away.
+    [ "$(id -u)" = 0 ] || { command -v sudo >/dev/null 2>&1 && { sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }; }; } ||
+        fail "these packages are missing and $(id -un) may not install them here:$missing; have root run: apt-get install$missing"
     say "installing distribution packages:$missing (make destroy leaves them)"
     # shellcheck disable=SC2086  # a list of names
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1 </dev/null || {
@@ -35,9 +36,10 @@ usable_python() { "$1" -c 'import sys; sys.exit(not (3, 12) <= sys.version_info[
 # A Python of 3.12 or later: the one asked for in .python-version first, else any on PATH or of pyenv's.
 find_python() {
     wanted=$(cat "$root/.python-version")
+    pyenv="${PYENV_ROOT:-${HOME:-}/.pyenv}"
     for candidate in "python$wanted" \
-        "${PYENV_ROOT:-$HOME/.pyenv}/versions/$wanted"*/bin/python3 python3.13 python3.12 python3.14 \
-        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python3 python3; do
+        "$pyenv/versions/$wanted"*/bin/python3 python3.13 python3.12 python3.14 \
+        "$pyenv"/versions/3.1[2-9]*/bin/python3 python3; do
         path=$(command -v "$candidate" 2>/dev/null) || continue
         if usable_python "$path"; then printf '%s\n' "$path"; return 0; fi
     done
@@ -52,6 +54,11 @@ stamp="$venv/.complete"
 want=$(cat requirements/bootstrap.txt requirements/control.txt agent_src/pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$stamp" 2>/dev/null)" = "$want $root" ] && "$venv/bin/python" -c 'import glasslab' 2>/dev/null; then exit 0; fi
 
+for place in "$venv" "$root"; do
+    [ -e "$place" ] || continue
+    [ -w "$place" ] || fail "$place belongs to $(stat -c %U "$place") or is read-only, and $(id -un) may not write there; give it to $(id -un) (chown -R), or work in a clone of your own"
+    break
+done
 command -v python3 >/dev/null 2>&1 || fail "python3 is not there; install it (Debian, Ubuntu: apt-get install python3), then run this again"
 python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
 

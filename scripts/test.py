@@ -17,6 +17,7 @@ from collections import deque
 from pathlib import Path
 
 from lab import BIN, ROOT
+from lab import run as run_script
 
 TEST_LAB = "gltest"
 LAB_PY = "roles/machine/files/nspawn/lab.py"
@@ -105,4 +106,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_script(main)

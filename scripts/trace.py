@@ -3,11 +3,17 @@
 import os
 import sys
 
-from lab import SESSION_ID, fail, need_lab, read_log
+from lab import SESSION_ID, fail, need_lab, read_log, run
 
-verb = sys.argv[1]
-session = os.environ.get("SESSION", "").strip()
-if session and not SESSION_ID.fullmatch(session):
-    fail(f"SESSION={session!r} is no session id; `make ask` prints one")
-need_lab()
-sys.exit(read_log(verb, session or "--last").returncode)
+
+def main() -> None:
+    """Show or check the session that SESSION names, or the last one."""
+    session = os.environ.get("SESSION", "").strip()
+    if session and not SESSION_ID.fullmatch(session):
+        fail(f"SESSION={session!r} is no session id; `make ask` prints one")
+    need_lab()
+    sys.exit(read_log(sys.argv[1], session or "--last").returncode)
+
+
+if __name__ == "__main__":
+    run(main)

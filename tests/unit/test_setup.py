@@ -7,6 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
 
@@ -84,3 +86,78 @@ def test_no_python_to_be_had(tmp_path: Path) -> None:
     assert last.startswith("setup: no Python 3.12 or later is on this machine")
     assert "Debian 12" in last
     assert not (place / ".venv" / ".complete").exists()
+
+
+def test_a_checkout_that_is_not_ours(tmp_path: Path) -> None:
+    place = copy_of_the_makefile(tmp_path)
+    shutil.copytree(ROOT / "scripts", place / "scripts")
+    shutil.copytree(ROOT / "requirements", place / "requirements")
+    (place / "agent_src").mkdir()
+    shutil.copy(ROOT / "agent_src" / "pyproject.toml", place / "agent_src")
+    done = run(["sh", "scripts/setup.sh"], place, "/usr/bin:/bin", user=NOBODY, group=NOBODY)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"setup: {place} belongs to root")
+    assert len(done.stderr.splitlines()) == 1
+    (place / ".venv").mkdir()
+    done = run(["sh", "scripts/setup.sh"], place, "/usr/bin:/bin", user=NOBODY, group=NOBODY)
+    assert done.stderr.startswith(f"setup: {place}/.venv belongs to root")
+
+
+def test_packages_that_we_may_not_install(tmp_path: Path) -> None:
+    place = copy_of_the_makefile(tmp_path)
+    shutil.copytree(ROOT / "scripts", place / "scripts")
+    shim(tmp_path / "tools", "sudo", "exit 1")
+    shim(tmp_path / "tools", "dpkg-query", "exit 1")
+    shim(tmp_path / "tools", "apt-get", "echo apt-get was started >&2; exit 1")
+    path = f"{tmp_path / 'tools'}:/usr/bin:/bin"
+    done = run(["sh", "scripts/setup.sh", "--with-lab"], place, path, user=NOBODY, group=NOBODY)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "may not install them" in line
+    assert "apt-get install mmdebstrap " in line
+
+
+@pytest.fixture
+def fake_checkout(tmp_path: Path) -> Path:
+    """A checkout in a path with a space, whose set-up does nothing and whose Python shows what it was started with."""
+    place = tmp_path / "a check out"
+    place.mkdir()
+    shutil.copy(ROOT / "Makefile", place)
+    shim(place / "scripts", "setup.sh", "exit 0")
+    (place / ".venv").mkdir()
+    shim(place / ".venv" / "bin", "python", 'printf "%s\\n" "$*" "$QUESTION" "$MODEL_API_KEY" "$LAB_ID"')
+    return place
+
+
+def test_a_question_is_taken_as_typed(fake_checkout: Path, tmp_path: Path) -> None:
+    never = tmp_path / "never"
+    question = f"""What costs $5? "$(shell touch {never})" `touch {never}` $$ '#'\nSecond line"""
+    for command in (["make", "ask", f"QUESTION={question}"], ["env", f"QUESTION={question}", "make", "ask"]):
+        done = run([*command, "MODEL_API_KEY=sk$a"], fake_checkout, "/usr/bin:/bin")
+        assert done.stdout == f"scripts/ask.py\n{question}\nsk$a\nglasslab\n", done.stderr
+    assert not never.exists()
+
+
+def test_what_root_is_given_of_the_users_environment(fake_checkout: Path, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    shim(tools, "sudo", '[ "$1" = -n ] || printf "%s\\n" "$@"')
+    shim(tools, "id", '[ "$1" = -un ] && echo tester || echo 1000')
+    command = ["env", "https_proxy=http://proxy.test:3128", "PIP_TIMEOUT=60", "OTHER=1", "MODEL_API_KEY=sk-secret"]
+    done = run([*command, "make", "demo"], fake_checkout, f"{tools}:/usr/bin:/bin")
+    assert done.returncode == 0, done.stderr
+    kept, *rest = done.stdout.splitlines()
+    names = kept.removeprefix("--preserve-env=").split(",")
+    assert {"HOME", "LC_ALL", "LAB_ID", "https_proxy", "PIP_TIMEOUT", "MODEL_API_KEY"} <= set(names)
+    assert "OTHER" not in names
+    assert "sk-secret" not in done.stdout
+    # nothing that only root could remove stays in the user's checkout or home
+    assert {"ANSIBLE_HOME", "XDG_CACHE_HOME", "PYTHONPYCACHEPREFIX"} <= {word.split("=")[0] for word in rest}
+    assert rest[-2:] == [".venv/bin/python", "scripts/demo.py"]
+
+
+@pytest.mark.parametrize("verb", ["demo", "ask", "trace", "verify", "bench"])
+def test_every_verb_sets_itself_up(fake_checkout: Path, verb: str) -> None:
+    shim(fake_checkout / "scripts", "setup.sh", "echo set up; exit 2")
+    done = run(["make", verb, "QUESTION=x"], fake_checkout, "/usr/bin:/bin")
+    assert done.stdout == "set up\n"
+    assert done.returncode != 0

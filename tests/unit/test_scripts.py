@@ -1,0 +1,181 @@
+"""What the scripts say of wrong names, models and keys, and when they are interrupted: one line, no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "scripts"
+
+
+def run(code: str, home: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code beside the scripts, with nothing in the environment but these settings."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=SCRIPTS,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C.UTF-8"} | settings,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("glasslab: ")
+    return line
+
+
+@pytest.mark.parametrize("lab_id", ["../../etc", "a b", "Lab", "1lab", "x;id", "-x", "a" * 17, "lab\n"])
+def test_a_lab_id_that_is_none(lab_id: str, tmp_path: Path) -> None:
+    assert "lower-case letters and digits" in one_line(run("import lab", tmp_path, LAB_ID=lab_id))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("127.0.0.1:11434/v1", "give http://HOST"),
+        ("localhost/v1", "give http://HOST"),
+        ("ftp://127.0.0.1/v1", "give http://HOST"),
+        ("http:///v1", "give http://HOST"),
+        ("http://127.0.0.1:port/v1", "give http://HOST"),
+        ("http://127.0.0.1:99999/v1", "give http://HOST"),
+        ("http://[::1/v1", "give http://HOST"),
+        ("https://user:secret@127.0.0.1/v1", "give the key as MODEL_API_KEY"),
+        ("https://127.0.0.1/v1?key=secret", "give the key as MODEL_API_KEY"),
+        ("http://127.0.0.1:9/v1", "does not answer"),
+        (f"http://{'a' * 70}.test/v1", "does not answer"),
+    ],
+)
+def test_a_model_that_cannot_be(url: str, said: str, tmp_path: Path) -> None:
+    line = one_line(run("import real_model; real_model.check()", tmp_path, MODEL_BASE_URL=url))
+    assert said in line
+    assert "secret" not in line
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    """A TLS server on loopback by a CA that nobody knows; its port, and the CA's file."""
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "1",
+    ]
+    command += ["-subj", "/CN=model", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "ca.pem"]
+    command += ["-addext", "keyUsage=digitalSignature,keyCertSign"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "ca.pem", tmp_path / "key.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                try:
+                    context.wrap_socket(connection, server_side=True).close()
+                except OSError:
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1], tmp_path / "ca.pem"
+
+
+def test_a_certificate_by_an_unknown_ca(https: tuple[int, Path], tmp_path: Path) -> None:
+    port, ca = https
+    check = "import real_model; real_model.check()"
+    url = f"https://127.0.0.1:{port}/v1"
+    assert "MODEL_CA=" in one_line(run(check, tmp_path, MODEL_BASE_URL=url))
+    done = run(check, tmp_path, MODEL_BASE_URL=url, MODEL_CA=str(ca))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(ca.parent / "none") in one_line(
+        run(check, tmp_path, MODEL_BASE_URL=url, MODEL_CA=str(ca.parent / "none"))
+    )
+
+
+KEEP_KEY = """
+import pathlib, real_model
+real_model.STATE = pathlib.Path.home() / "state"
+real_model.keep_key()
+"""
+
+
+def kept(home: Path, **settings: str) -> str:
+    done = run(KEEP_KEY, home, MODEL_BASE_URL="http://127.0.0.1/v1", **settings)
+    assert (done.returncode, done.stderr) == (0, "")
+    file = home / "state" / "secrets" / "model_api_key"
+    assert [p.stat().st_mode & 0o777 for p in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
+    return file.read_text(encoding="utf-8")
+
+
+def test_the_key_comes_from_the_nearest_place(tmp_path: Path) -> None:
+    assert kept(tmp_path) == "no-key-needed\n"
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / ".env").write_text("OPENAI_API_KEY='from$env'\n")
+    assert kept(tmp_path) == "from$env\n"
+    (tmp_path / "key").write_text("from-file\n")
+    assert kept(tmp_path, MODEL_API_KEY_FILE="~/key") == "from-file\n"
+    assert kept(tmp_path, MODEL_API_KEY_FILE="~/key", MODEL_API_KEY="given") == "given\n"
+
+
+def test_a_key_that_cannot_be_had(tmp_path: Path) -> None:
+    def said(**settings: str) -> str:
+        return one_line(run(KEEP_KEY, tmp_path, MODEL_BASE_URL="http://127.0.0.1/v1", **settings))
+
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    os.mkfifo(tmp_path / "fifo")
+    assert "is empty" in said(MODEL_API_KEY_FILE="~/empty")
+    assert "cannot be read" in said(MODEL_API_KEY_FILE="~/binary")
+    assert "is no file" in said(MODEL_API_KEY_FILE="~/none")
+    assert "is no file" in said(MODEL_API_KEY_FILE="~/fifo")
+    assert "blanks" in said(MODEL_API_KEY="two words")
+    assert "two words" not in said(MODEL_API_KEY="two words")
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / ".env").write_bytes(b"MODEL_API_KEY=\xff\n")
+    assert "lab/.env cannot be read" in said()
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(number: signal.Signals) -> None:
+    code = "import lab, time; lab.run(lambda: (print('begun', flush=True), time.sleep(30)))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=SCRIPTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = time.monotonic()
+        process.send_signal(number)
+        _, said = process.communicate(timeout=10)
+    assert time.monotonic() - began < 5
+    assert (process.returncode, said) == (130, "glasslab: interrupted; the same command goes on from there\n")
+
+
+def test_a_question_that_is_not_utf8(tmp_path: Path) -> None:
+    done = run("import os, lab; lab.ask(os.environ['QUESTION'])", tmp_path, QUESTION="caf\udce9")
+    assert "not UTF-8" in one_line(done)
