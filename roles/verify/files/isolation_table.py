@@ -24,7 +24,7 @@ def table(result: dict) -> str:
     text.insert(1, "  ".join("-" * width for width in widths))
     counts = ", ".join(f"{number} {name}" for name, number in result["counts"].items())
     outcome = "as expected" if result["as_expected"] else "NOT as expected"
-    return "\n".join([*text, f"{len(result['probes'])} probes: {counts}; {outcome}, {result['time'][:19]}Z"])
+    return "\n".join([*text, f"{len(result['probes'])} probes, {counts}: {outcome} ({result['time'][:16]}Z)"])
 
 
 def order(door: str) -> tuple[int, int]:
