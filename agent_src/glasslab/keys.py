@@ -44,7 +44,7 @@ def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    files = sorted(path.glob("*.pub")) if path.is_dir() else [path]
+    files = sorted(path.glob("*.pub")) if os.path.isdir(path) else [path]  # noqa: PTH112 - see settings.py
     if not files:
         raise KeyFileError(f"VERIFY_KEYS: no *.pub file in {path}; put the writers' public keys there")
     keys: dict[str, Ed25519PublicKey] = {}

@@ -6,6 +6,7 @@ setting), `SearchSettings` for what reads the log back. Each `load()` raises Set
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -150,7 +151,7 @@ class Settings(_HecFields):
         if self.mcp_server == "stdio":
             if self.hec_token_mcp is None:
                 found.append("HEC_TOKEN_MCP is not set; the tool server records with a token of its own: set it")
-            if not self.lab_documents.is_dir():
+            if not os.path.isdir(self.lab_documents):  # noqa: PTH112 - Path's raises where it may not look
                 found.append(f"LAB_DOCUMENTS: {str(self.lab_documents)!r} is no folder; create it or name another one")
         return found
 

@@ -1,7 +1,10 @@
 """Splunk's .conf files: the format, the layers, and one clear line for each fault."""
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,3 +167,28 @@ def test_the_body_limit_can_be_lowered_but_not_raised(tmp_path: Path) -> None:
     assert load_config(tmp_path).content_limit == 1000
     _set("limits.conf", "[http_input]\nmax_content_length = 838860800")(tmp_path)
     assert load_config(tmp_path).content_limit == highest
+
+
+@pytest.mark.parametrize("part", ["etc", "etc/apps", "etc/apps/glasslab", "etc/apps/glasslab/local/inputs.conf"])
+def test_what_cannot_be_looked_into_is_named_and_is_not_taken_for_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    make_home(tmp_path)
+    home, look, listing = tmp_path.resolve(), os.stat, os.listdir
+
+    def refuse(path: object) -> None:
+        if isinstance(path, Path) and (path == home / part or home / part in path.parents):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        refuse(path)
+        return look(path, **options)
+
+    def listdir(path: Any) -> list[str]:
+        refuse(path)
+        return listing(path)
+
+    monkeypatch.setattr("os.stat", stat)
+    monkeypatch.setattr("os.listdir", listdir)
+    with pytest.raises(ConfError, match=rf"cannot read {home}/{part}.*: Permission denied; let the collector's user"):
+        load_config(home)

@@ -5,6 +5,7 @@ import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
@@ -195,6 +196,21 @@ def test_a_line_that_is_no_setting_is_named_and_not_shown(
         assert found == (
             f"settings file {clean_home}/lab/.env: line 3 is no NAME=value; correct it, or put # before it",
         )
+
+
+def test_documents_in_a_folder_that_may_not_be_looked_into_are_one_line(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    look = os.stat
+
+    def stat(path: Any, **options: Any) -> os.stat_result:
+        if str(path) == "/locked/documents":
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path, **options)
+
+    give(environment, {**GOOD, "LAB_DOCUMENTS": "/locked/documents"})
+    environment.setattr("os.stat", stat)
+    assert lines() == ("LAB_DOCUMENTS: '/locked/documents' is no folder; create it or name another one",)
 
 
 def test_a_settings_file_that_anybody_may_write_is_refused(environment: pytest.MonkeyPatch, clean_home: Path) -> None:

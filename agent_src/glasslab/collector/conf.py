@@ -54,9 +54,11 @@ def layers(home: Path, name: str) -> list[Path]:
     """Return the existing files called `name` under a SPLUNK_HOME, the strongest first.
 
     etc/system/local, then every app's local, then every app's default (apps in ASCII order), then etc/system/default.
+    Raises OSError: a folder that cannot be looked into is not one without settings.
     """
     etc = home / "etc"
-    apps = sorted((path for path in (etc / "apps").glob("*") if path.is_dir()), key=lambda path: path.name)
+    found = (etc / "apps").iterdir() if (etc / "apps").is_dir() else ()
+    apps = sorted((path for path in found if path.is_dir()), key=lambda path: path.name)
     places = [
         etc / "system" / "local",
         *(app / "local" for app in apps),
@@ -66,14 +68,22 @@ def layers(home: Path, name: str) -> list[Path]:
     return [place / name for place in places if (place / name).is_file()]
 
 
+def _unreadable(error: OSError, path: Path) -> ConfError:
+    return ConfError(f"cannot read {error.filename or path}: {error.strerror}; let the collector's user read it")
+
+
 def load(home: Path, name: str) -> Stanzas:
     """Return one configuration with its layers merged, and [default] under every stanza. Raises ConfError."""
     merged: Stanzas = {}
-    for file in reversed(layers(home, name)):
+    try:
+        files = layers(home, name)
+    except OSError as error:
+        raise _unreadable(error, home) from None
+    for file in reversed(files):
         try:
             stanzas = parse(file.read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfError(f"cannot read {file}: {error.strerror}; let the collector's user read it") from None
+            raise _unreadable(error, file) from None
         except UnicodeDecodeError:
             raise ConfError(f"cannot read {file}: not UTF-8; save it as UTF-8") from None
         for stanza, settings in stanzas.items():
@@ -206,7 +216,11 @@ def _tokens(inputs: Stanzas, indexes: frozenset[str]) -> dict[str, Token]:
 
 def load_config(home: Path) -> Config:
     """Return what the .conf files under a SPLUNK_HOME say. Raises ConfError."""
-    if not (home / "etc").is_dir():
+    try:
+        there = (home / "etc").is_dir()
+    except OSError as error:
+        raise _unreadable(error, home) from None
+    if not there:
         raise ConfError(f"--splunk-home {home}: there is no {home}/etc; give the folder that holds etc/apps")
     home = home.resolve()
     inputs = load(home, "inputs.conf")

@@ -204,7 +204,8 @@ class SearchHandler(Handler):
 def search_tokens(file: Path) -> list[str]:
     """Return the tokens in a file, one a line. Raises ServeError."""
     try:
-        tokens = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        with file.open(encoding="utf-8") as lines:
+            tokens = [line.strip() for line in lines.read(FORM_LIMIT).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not text"
         raise ServeError(f"cannot read --search-token-file {file}: {reason}; give a file with a token in it") from None

@@ -84,7 +84,7 @@ def _find(args: argparse.Namespace) -> tuple[str, SearchSettings, list[StoredEve
         return None
     try:
         settings = SearchSettings.load()
-        ssh = shlex.split(settings.splunk_ssh) if settings.splunk_ssh else None
+        ssh = _words(settings.splunk_ssh) if settings.splunk_ssh else None
         search = Search(settings.splunk_url, settings.splunk_token.get_secret_value(), settings.hec_ca, ssh)
         session_id = _last(search) if args.last else str(args.session)
         events = search.events(session_id) if session_id else []
@@ -100,6 +100,13 @@ def _find(args: argparse.Namespace) -> tuple[str, SearchSettings, list[StoredEve
         _fail(f"{what} at {settings.splunk_url}; `glasslab ask` prints the id of the one it made")
         return None
     return session_id, settings, events
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"SPLUNK_SSH: {text!r}: {error}; give ssh's arguments as in a shell") from None
 
 
 def _last(search: Search) -> str:
