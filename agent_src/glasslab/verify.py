@@ -2,17 +2,18 @@
 
 What is checked, for each writer and over both event families: numbers 1..n without gap or double, every frame's link to
 the one before, signatures against the given public keys (never one found in a frame), the last frame of a commit
-signed, the clock rising. And over both writers: no clock value missing (which shows frames cut off a writer's end), and
-the session's end on record.
+signed, clock and time rising. And over both writers: every kind from a writer that may write it, no clock value missing
+(which shows frames cut off a writer's end), and the session's end on record.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from glasslab.frames import AGENT, GENESIS, KINDS, Event, event_hash, verify_event_signature
+from glasslab.frames import AGENT, GENESIS, KINDS, MCP, Event, event_hash, verify_event_signature
 from glasslab.search import StoredEvent
 
 if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
@@ -59,16 +60,15 @@ class Report:
 def verify_session(session_id: str, stored: Sequence[StoredEvent], keys: Mapping[str, Ed25519PublicKey]) -> Report:
     """Return the report on a session from all of its events and the writers' public keys, by writer."""
     problems: list[Problem] = []
-    chains: dict[str, list[Event]] = {}
+    chains: dict[str, list[StoredEvent]] = {AGENT: []}
     for item in stored:
         fault = _no_frame(item, session_id)
         if fault:
             problems.append(Problem(None, fault))
         else:
-            chains.setdefault(item.event["component"], []).append(item.event)
-    chains.setdefault(AGENT, [])
+            chains.setdefault(item.event["component"], []).append(item)
     writers = [_writer(name, chain, keys.get(name)) for name, chain in sorted(chains.items())]
-    problems += _missing_clocks(event for chain in chains.values() for event in chain)
+    problems += _missing_clocks(item.event for chain in chains.values() for item in chain)
     return Report(session_id, writers, problems)
 
 
@@ -84,13 +84,16 @@ def _no_frame(item: StoredEvent, session_id: str) -> str | None:
     known = KINDS.get(event["kind"])
     if known is None:
         return f"{where} is of kind {event['kind']!r}, which no writer knows"
+    if event["component"] in (AGENT, MCP) and event["component"] not in known.writers:
+        return f"{where} is of kind {event['kind']}, which {event['component']} does not write"
     if known.sourcetype != item.sourcetype:
         return f"{where} ({event['kind']}) is stored as {item.sourcetype} instead of {known.sourcetype}"
     return None
 
 
-def _writer(name: str, chain: list[Event], key: Ed25519PublicKey | None) -> Writer:
-    chain = sorted(chain, key=lambda event: int(event["seq"]))
+def _writer(name: str, stored: list[StoredEvent], key: Ed25519PublicKey | None) -> Writer:
+    stored = sorted(stored, key=lambda item: int(item.event["seq"]))
+    chain = [item.event for item in stored]
     found = Writer(name, len(chain))
     if not chain:
         found.problems.append(Problem(None, "no frame at all"))
@@ -98,6 +101,7 @@ def _writer(name: str, chain: list[Event], key: Ed25519PublicKey | None) -> Writ
     if key is None:
         found.problems.append(Problem(None, f"no public key: VERIFY_KEYS has no {name}.pub"))
     _check_links(chain, found)
+    _check_times(stored, found)
     _check_signatures(chain, key, found)
     if name == AGENT and chain[-1]["kind"] != "session.end":
         text = f"last frame is {chain[-1]['kind']}, not session.end: the session died or its end was cut off"
@@ -121,6 +125,14 @@ def _check_links(chain: list[Event], found: Writer) -> None:
         if event["clock"] <= clock:
             found.problems.append(Problem(number, f"clock {event['clock']} does not follow {clock}"))
         prev, seq, clock = _hash(event), number, event["clock"]
+
+
+def _check_times(stored: list[StoredEvent], found: Writer) -> None:
+    """The time stands outside the frame, unsigned; but a writer's times never go back, whatever its clock does."""
+    for before, item in itertools.pairwise(stored):
+        if item.time < before.time:
+            text = f"its time is before that of seq {before.event['seq']}: one of the two was changed"
+            found.problems.append(Problem(item.event["seq"], text))
 
 
 def _check_signatures(chain: list[Event], key: Ed25519PublicKey | None, found: Writer) -> None:

@@ -164,6 +164,15 @@ def unknown_writer(stored: Stored) -> None:
     stored.append(replace(stored[1], event=event))
 
 
+def others_kind(stored: Stored) -> None:
+    change(stored, "mcp", 6, kind="agent.decision")
+
+
+def later(stored: Stored) -> None:
+    number = place(stored, "agent", 6)
+    stored[number] = replace(stored[number], time=stored[-1].time + 1)
+
+
 def enormous_clock(stored: Stored) -> None:
     change(stored, "agent", 27, clock=10**15)
 
@@ -191,6 +200,8 @@ TAMPERING: list[tuple[Callable[[Stored], None], list[str]]] = [
     (no_frame, ["session: an event of sourcetype agent:trace is no frame"]),
     (unknown_kind, ["session: agent seq 8 is of kind 'agent.dream'"]),
     (unknown_writer, ["mallory None: no public key: VERIFY_KEYS has no mallory.pub"]),
+    (others_kind, ["session: mcp seq 6 is of kind agent.decision, which mcp does not write"]),
+    (later, ["agent 7: its time is before that of seq 6"]),
     (enormous_clock, ["session: clock reaches 1000000000000000"]),
 ]
 
