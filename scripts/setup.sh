@@ -72,6 +72,21 @@ mkdir -p "$venv"
         fail "pip could not install uv; is PyPI (or your mirror of it, by pip's own configuration) reachable?"
 }
 uv="$boot/bin/uv"
+# uv reads no pip.conf: it is handed the mirrors and the CA that pip is configured with here. The hashes say what is right, wherever it is.
+pip_setting() {
+    "$boot/bin/pip" --disable-pip-version-check config list 2>/dev/null |
+        sed -n -e "s/^:env:\\.$1=/1&/p" -e "s/^install\\.$1=/2&/p" -e "s/^global\\.$1=/3&/p" |
+        sort | sed -n "1s/^[^=]*=['\"]\\(.*\\)['\"]\$/\\1/p" | sed 's/\\n/ /g; s/^ *//'
+}
+hand_over() { # uv's variable, pip's setting, what uv has between several
+    value=$(pip_setting "$2" | tr ' ' "${3:- }")
+    eval "[ -n \"\${$1:-}\" ]" || [ -z "$value" ] || export "$1=$value"
+}
+hand_over UV_DEFAULT_INDEX index-url
+hand_over UV_INDEX extra-index-url
+hand_over UV_FIND_LINKS find-links ,
+hand_over SSL_CERT_FILE cert
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}" UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
 if python=$(find_python); then
     UV_PYTHON_DOWNLOADS=never
 else

@@ -117,6 +117,38 @@ def test_packages_that_we_may_not_install(tmp_path: Path) -> None:
     assert "apt-get install mmdebstrap " in line
 
 
+def test_uv_takes_packages_from_where_pip_takes_them(tmp_path: Path) -> None:
+    place = tmp_path / "a check out"
+    place.mkdir()
+    for name in ("scripts", "requirements", "agent_src"):
+        (place / name).mkdir()
+    for name in ("scripts/setup.sh", ".python-version", "agent_src/pyproject.toml"):
+        shutil.copy(ROOT / name, place / name)
+    for name in ("bootstrap", "control"):
+        shutil.copy(ROOT / "requirements" / f"{name}.txt", place / "requirements")
+    tools = place / ".venv" / ".bootstrap" / "bin"
+    tools.mkdir(parents=True)
+    settings = [
+        ":env:.index-url='https://env.test/simple'",
+        "global.cert='/etc/ssl/own.pem'",
+        "global.extra-index-url='\\nhttps://b.test/simple\\nhttps://c.test/simple'",
+        "global.find-links='/opt/a\\n/opt/b'",
+        "global.index-url='https://global.test/simple'",
+    ]
+    shim(tools, "pip", "cat <<'EOF'\n" + "\n".join(settings) + "\nEOF")
+    shim(tools, "uv", f'[ "$1" = venv ] || {{ env >"{tmp_path}/env"; exit 1; }}')
+    done = run(["env", "SSL_CERT_FILE=", "sh", "scripts/setup.sh"], place, os.environ["PATH"])
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "mirror" in line
+    given = dict(text.split("=", 1) for text in (tmp_path / "env").read_text().splitlines() if "=" in text)
+    assert given["UV_DEFAULT_INDEX"] == "https://env.test/simple"
+    assert given["UV_INDEX"] == "https://b.test/simple https://c.test/simple"
+    assert given["UV_FIND_LINKS"] == "/opt/a,/opt/b"
+    assert given["SSL_CERT_FILE"] == "/etc/ssl/own.pem"
+    assert given["UV_SYSTEM_CERTS"] == "true"
+
+
 @pytest.fixture
 def fake_checkout(tmp_path: Path) -> Path:
     """A checkout in a path with a space, whose set-up does nothing and whose Python shows what it was started with."""
