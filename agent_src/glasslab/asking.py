@@ -78,7 +78,9 @@ def _question(argument: str) -> str:
 
 def _ask_here(question: str, stop: threading.Event) -> Result | None:
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
+    from glasslab.protection import protect
 
+    protect()
     try:
         agent = agent_from_settings()
     except CONFIGURATION_ERRORS as error:

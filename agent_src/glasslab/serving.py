@@ -23,8 +23,10 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve; return 0 after SIGTERM or SIGINT, 2 when the configuration or the socket cannot be used."""
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
+    from glasslab.protection import protect
     from glasslab.service import ServeError, Service
 
+    protect()
     try:
         agent = agent_from_settings()
         service = Service(agent, args.socket)

@@ -213,7 +213,7 @@ def test_a_socket_that_cannot_be_had_is_one_line_and_exit_2(
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("glasslab.servers.process.protect", lambda: None)  # these tests' own process stays as it is
+    monkeypatch.setattr("glasslab.servers.__main__.protect", lambda: None)  # these tests' own process stays as it is
     assert main(["files", *(option.format(tmp=tmp_path) for option in options)]) == 2
     line = capfd.readouterr().err
     assert words in line

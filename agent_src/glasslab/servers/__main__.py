@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from glasslab.keys import KeyFileError
+from glasslab.protection import protect
 from glasslab.recorder import Recorder
 from glasslab.servers.sandbox import Sandbox, SandboxError
 from glasslab.settings import ServerSettings, SettingsError
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from glasslab.servers import process
     from glasslab.servers.files import FilesServer
 
-    process.protect()
+    protect()
     if options.stdio:
         process.serve_stdio(FilesServer(settings.lab_documents, recorder.open), idle=options.idle)
     from glasslab.servers.parent import Parent, SocketError, listening_socket

@@ -1,6 +1,5 @@
-"""What a server's process does around the server: protect itself, serve one session on stdin and stdout, leave."""
+"""What a server's process does around the server: serve one session on stdin and stdout, leave with its parent."""
 
-import ctypes
 import os
 import signal
 import sys
@@ -13,27 +12,16 @@ from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, Server
 from mcp_types.version import LATEST_MODERN_VERSION
 
 from glasslab.frames import Chain, Frame
+from glasslab.protection import prctl
 from glasslab.servers.files import FilesServer
 from glasslab.wire import RequestMeta
 
 _PR_SET_PDEATHSIG: Final = 1
-_PR_SET_DUMPABLE: Final = 4
-
-
-def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-
-
-def protect() -> None:
-    """Keep the process's memory and environment, with the log's token in it, from others of the same user."""
-    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def die_with_parent(parent: int) -> None:
     """End this process when its parent ends, however that happens."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it ended before the line above took effect
         os._exit(0)
 
