@@ -124,7 +124,8 @@ def main() -> None:
         fail("the receipt could not be shown; `ansible-playbook playbooks/verify.yml` writes it", 1)
     say()
     say(f"Done in {time.monotonic() - began:.0f} s. What to try next:")
-    say('  make ask QUESTION="..."   another question (the scripted model has one answer)')
+    model = "for it" if os.environ.get("MODEL_BASE_URL") else "(the scripted model has one answer)"
+    say(f'  make ask QUESTION="..."   another question {model}')
     say("  make verify               the session's chains and signatures, checked")
     say("  make destroy              the lab removed; the image and wheels stay cached")
 

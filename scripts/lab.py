@@ -77,9 +77,8 @@ def need_ssh(done: subprocess.CompletedProcess[str]) -> None:
 
 def log_environment() -> dict[str, str]:
     """The environment in which `glasslab trace` and `verify` read this lab's log, through SSH to pve."""
-    keep = {
-        k: v for k, v in os.environ.items() if k in ("HOME", "PATH", "LANG", "LC_ALL", "TERM", "COLUMNS", "NO_COLOR")
-    }
+    names = ("HOME", "PATH", "LANG", "LC_ALL", "TERM", "COLUMNS", "NO_COLOR", "PYTHONPYCACHEPREFIX")
+    keep = {k: v for k, v in os.environ.items() if k in names}
     return keep | {
         "SPLUNK_URL": "https://10.10.10.20:8089",
         "SPLUNK_TOKEN_FILE": str(STATE / "secrets" / "search_token"),
