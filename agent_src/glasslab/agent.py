@@ -238,7 +238,8 @@ def _ended(error: Exception, budget: Budget) -> Ended:
         case ModelError():
             return Ended(error.status, error.reason, str(error))
         case ToolServerError():
-            return Ended(error.status, error.status, f"{error}; check the tool server and MCP_SERVER")
+            remedy = "" if "; " in str(error) else "; check the tool server and MCP_SERVER"
+            return Ended(error.status, error.status, f"{error}{remedy}")
         case LogFailedAtServer():
             line = str(LoggingError(error.status, error.url, f"the tool server's log: {error.cause}", error.remedy))
             return Ended(error.status, "server_log", line)

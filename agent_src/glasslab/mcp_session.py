@@ -20,7 +20,13 @@ from glasslab.wire import ANSWER_UNUSABLE, LOG_FAILED
 REVISIONS: Final = ("auto", LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 _MAX_PAGES: Final = 100
 # Not a verdict on the revision, so no reason to try the older one.
-_FATAL: Final = (LOG_FAILED, ANSWER_UNUSABLE, types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT)
+_FATAL: Final = (
+    LOG_FAILED,
+    ANSWER_UNUSABLE,
+    types.CONNECTION_CLOSED,
+    types.REQUEST_TIMEOUT,
+    types.INTERNAL_ERROR,  # it knows the request and cannot serve: its own words say more than the next answer would
+)
 
 
 def translate(error: MCPError, doing: str) -> ToolServerError | LogFailedAtServer:

@@ -276,10 +276,12 @@ def test_no_content_is_returned_before_it_is_recorded(lab: Lab, tool: str, argum
     assert len(lab.hec.posts) == at - 1
 
 
-def test_a_folder_that_went_away_is_one_clear_error(lab: Lab) -> None:
+@pytest.mark.parametrize("revision", ["auto", "2025-11-25", "2026-07-28"])
+def test_a_folder_that_went_away_is_one_clear_error(lab: Lab, revision: str) -> None:
     lab.documents.rename(lab.folder / "parked")
+    said = rf"documents folder '{lab.documents}' cannot be opened: No such file or directory; .*LAB_DOCUMENTS"
     try:
-        with lab.connect() as tools, pytest.raises(ToolServerError, match="documents folder"):
+        with lab.connect(revision) as tools, pytest.raises(ToolServerError, match=said):
             tools.connect(meta())
     finally:
         (lab.folder / "parked").rename(lab.documents)

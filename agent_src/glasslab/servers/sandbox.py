@@ -113,7 +113,8 @@ class Sandbox:
             self._folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             cause = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-            raise SandboxError(f"documents folder {str(root)!r} cannot be opened: {cause}") from error
+            remedy = "give the server's user a folder it may read, or set LAB_DOCUMENTS"
+            raise SandboxError(f"documents folder {str(root)!r} cannot be opened: {cause}; {remedy}") from error
         try:
             os.close(_openat2(self._folder, b".", _OPEN_FOLDER))
         except OSError as error:
