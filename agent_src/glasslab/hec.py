@@ -138,6 +138,9 @@ class HecConnection:
         if not succeeded:
             self.close()
             raise value
+        if time.monotonic() > deadline:  # it was there, but this process was held up and took it too late
+            self.close()
+            raise self._late()
 
     def _cut(self) -> None:
         self.close()

@@ -23,6 +23,7 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
     "other_code": (200, b'{"text":"Queue near capacity","code":24}'),
     "no_code": (200, b'{"text":"Success"}'),
     "true_code": (200, b'{"text":"Success","code":false}'),
+    "talkative": (403, b'{"text":"No \\u001b[2J\\n\\u202e secret-token-of-the-agent","code":4}'),
     "redirect": (302, b'{"text":"Success","code":0}'),
     "error_zero": (500, b'{"text":"Success","code":0}'),
 }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import re
 import time
 from collections.abc import Iterator
@@ -86,7 +87,29 @@ def test_an_answer_that_is_no_acknowledgement_is_rejected(hec: FaultyHec, record
     assert str(error).startswith(f"Agent stopped: Splunk HEC rejected: {hec.url}: HTTP {ANSWERS[how][0]}")
     assert error.remedy
     assert TOKEN not in str(error)
+    assert str(error).isprintable(), "what the log says drives no terminal and makes no second line"
     assert hec.received == 1
+
+
+class HeldUp(queue.SimpleQueue[tuple[bool, object]]):
+    """The results of a process that was stopped while its acknowledgement came in."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> tuple[bool, object]:
+        item = super().get(timeout=5)
+        time.sleep((timeout or 0) + 0.05)
+        return item
+
+
+def test_an_acknowledgement_that_is_taken_too_late_is_none(
+    hec: FaultyHec, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = recorder.take()
+    monkeypatch.setattr(connection, "_results", HeldUp())
+    recorder.give_back(connection)
+    error = failure(recorder)
+    assert hec.received == 1
+    assert error.status == "log_unreachable"
+    assert f"no acknowledgement within {DEADLINE:g} s" in str(error)
 
 
 @pytest.mark.parametrize("how", ["hang", "drip", "drip_head", "drop", "close", "down"])
