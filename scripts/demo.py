@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 
@@ -96,6 +98,13 @@ def question() -> dict[str, object]:
     return result
 
 
+def folded(text: str) -> str:
+    """As it is, but on a terminal broken between words, under its first line."""
+    if not sys.stdout.isatty():
+        return text
+    return "\n          ".join(textwrap.wrap(text, max(shutil.get_terminal_size().columns - 11, 20)))
+
+
 def main() -> None:
     """All of it, in order."""
     began = time.monotonic()
@@ -110,7 +119,7 @@ def main() -> None:
     session = str(answer["session_id"])
     say()
     say(f"Question: {QUESTION}")
-    say(f"Answer:   {answer['answer']}")
+    say(f"Answer:   {folded(str(answer['answer']))}")
     say(f"          {answer['turns']} turns in {answer['seconds']} s, session {session}")
     say()
     say("Every step, as the log acknowledged it before the next one ran:")

@@ -64,7 +64,7 @@ python3 -c 'import ensurepip' 2>/dev/null || install_packages python3-venv
 
 boot="$root/.venv/.bootstrap"
 rm -f "$stamp"
-say "making .venv (about 440 MB)"
+say "making .venv (about 500 MB)"
 mkdir -p "$venv"
 [ -x "$boot/bin/uv" ] || {
     python3 -m venv --clear "$boot" || fail "python3 -m venv failed; install python3-venv, then run this again"
