@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +15,7 @@ from isolationtools import (
     LOADER,
     PLACES,
     answers,
+    command,
     differing,
     door,
     heard,
@@ -138,6 +141,113 @@ def test_flow_to_the_log_where_bridged_frames_pass_iptables() -> None:
         br_netfilter(former)
 
 
+# What a sender that is root on its machine can put on the wire: IP packets of its own making, each with a tag.
+CRAFT = """
+import socket, struct, sys
+source, target, marks = sys.argv[1], sys.argv[2], sys.argv[3:]
+wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+def total(data):
+    data += bytes(len(data) % 2)
+    value = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    return ~((value & 65535) + (value >> 16)) & 65535
+ends = socket.inet_aton(source) + socket.inet_aton(target)
+for mark in marks:
+    kind, *numbers = mark.split(".")
+    numbers = [int(one) for one in numbers]
+    tag, protocol = f"<{mark}>".encode(), 6
+    if kind == "tcp":
+        flags, sport, dport = numbers
+        body = struct.pack("!HHIIBBHHH", sport, dport, 7, 9, 0x50, flags, 999, 0, 0) + tag
+        body = body[:16] + struct.pack("!H", total(ends + struct.pack("!HH", 6, len(body)) + body)) + body[18:]
+    elif kind == "icmp":
+        protocol, body = 1, struct.pack("!BBHI", numbers[0], 0, 0, 7) + tag
+        body = body[:2] + struct.pack("!H", total(body)) + body[4:]
+    else:
+        protocol, body = numbers[0], b"...." + tag
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(body), 1, 0, 64, protocol, 0) + ends
+    wire.sendto(head + body, (target, 0))
+"""
+# Prints as JSON {mark: source address} what arrived with a tag on any interface, or, for `accepted`, got past INPUT.
+WATCH = """
+import json, re, select, socket, sys
+if sys.argv[1] == "accepted":
+    watched = [socket.socket(socket.AF_INET, socket.SOCK_RAW, one) for one in (1, 2, 6, 47, 132, 253)]
+else:
+    watched = [socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))]
+print("up", flush=True)
+seen, waiting = {}, True
+while waiting:
+    for one in select.select([*watched, sys.stdin], [], [])[0]:
+        if one is sys.stdin:
+            waiting = False
+            continue
+        data, sender = one.recvfrom(4096)
+        if sender[2:3] != (socket.PACKET_OUTGOING,):
+            seen |= {mark.decode(): socket.inet_ntoa(data[12:16]) for mark in re.findall(rb"<([a-z]+[.0-9]+)>", data)}
+print(json.dumps(seen))
+"""
+SYN, RST, ACK = 2, 4, 16
+
+
+def crafted(sender: str, watcher: str, target: str, marks: list[str], *, what: str = "arrived") -> dict[str, str]:
+    """Send packets from one machine or namespace; which of them came to another, and from which source address."""
+    places = {**PLACES, "pve": PLACES["hypervisor"], "logs": ("exec", "logs")}
+    places |= {name: ("ns-exec", name) for name in ("lan", "internet")}
+    source = {"agent": "10.10.10.10", "logs": "10.10.10.20", "lan": "192.168.50.10"}[sender]
+    with subprocess.Popen(
+        command(places[watcher], "python3", "-c", WATCH, what), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        assert watching.stdout.readline() == "up\n"
+        run(places[sender], "python3", "-c", CRAFT, source, target, *marks)
+        time.sleep(0.4)  # what is on its way arrives
+        seen: dict[str, str] = json.loads(watching.communicate("enough", timeout=10)[0])
+    return seen
+
+
+ODD = [f"{kind}.{one}" for kind, ones in (("icmp", (8, 13, 42)), ("proto", (2, 47, 132, 253))) for one in ones]
+
+
+def test_no_protocol_reaches_the_hypervisor(bridge_netfilter: int) -> None:
+    marks = [*ODD, *(f"tcp.{flags}.40000.22" for flags in (SYN, ACK, SYN | ACK, RST))]
+    for sender, address in (("agent", "10.10.10.1"), ("agent", "192.168.50.2"), ("logs", "10.20.20.1")):
+        assert crafted(sender, "pve", address, marks, what="accepted") == {}
+    if not bridge_netfilter:  # the same packets, and nothing to stop them
+        pve("iptables -D INPUT -i vmbr1 -j GLASSLAB-INPUT")
+        assert set(crafted("agent", "pve", "10.10.10.1", marks, what="accepted")) == set(marks)
+
+
+def test_from_the_log_to_the_agent_nothing_but_replies(bridge_netfilter: int) -> None:
+    """Not even by the log's own port: nothing that opens a connection, nothing that goes to a service."""
+    opening = [f"tcp.{SYN}.8088.{port}" for port in (22, 40000)]
+    service = [f"tcp.{flags}.8088.22" for flags in (ACK, SYN | ACK, RST, 0)]
+    marks = [*ODD, *opening, *service, f"tcp.{ACK}.9999.40000"]
+    assert crafted("logs", "agent", "10.10.10.10", marks) == {}
+    if not bridge_netfilter:
+        pve("nft delete table bridge glasslab")
+        assert set(crafted("logs", "agent", "10.10.10.10", marks)) == set(marks)
+
+
+def test_what_leaves_does_so_under_the_hypervisors_address() -> None:
+    """Segments of no connection are not masqueraded: they are dropped rather than sent with the lab's own address."""
+    marks = [f"tcp.{flags}.{40000 + flags}.443" for flags in (0, RST, SYN | ACK, 1, 41)]
+    opening = f"tcp.{SYN}.41000.443"
+    assert crafted("agent", "lan", "203.0.113.10", [*marks, opening]) == {opening: "192.168.50.2"}
+    pve("iptables -D GLASSLAB-FORWARD -m conntrack --ctstate INVALID -j DROP")
+    assert "10.10.10.10" in crafted("agent", "lan", "203.0.113.10", marks).values()
+
+
+def test_segments_of_no_connection_do_not_enter_the_lab() -> None:
+    marks = [f"tcp.{flags}.443.40000" for flags in (ACK, RST, RST | ACK, SYN | ACK, 1, 0)]
+    run(("ns-exec", "lan"), "ip", "route", "add", "10.10.10.0/24", "via", "192.168.50.2")
+    try:
+        assert crafted("lan", "agent", "10.10.10.10", [*ODD, *marks]) == {}
+        pve("iptables -D FORWARD -o vmbr1 -j GLASSLAB-FORWARD")
+        assert set(marks) <= set(crafted("lan", "agent", "10.10.10.10", [*ODD, *marks]))
+    finally:
+        run(("ns-exec", "lan"), "ip", "route", "delete", "10.10.10.0/24")
+
+
 def test_inbound_jump_matters() -> None:
     pve("iptables -D FORWARD -o vmbr1 -j GLASSLAB-FORWARD")
     assert heard(AGENT, CTL, "10.10.10.10")
@@ -195,14 +305,35 @@ def test_same_after(event: str) -> None:
     assert differing(take_receipt()) == []
 
 
+ETC = "/etc/glasslab/network"
+SAID = "glasslab-network: apply:"
+# How it breaks, how it is repaired, what the journal says.
 BROKEN = {
-    "iptables-restore cannot be run": ("chmod -x /usr/sbin/xtables-nft-multi", "chmod +x /usr/sbin/xtables-nft-multi"),
-    "rules.v4 is corrupt": (
-        "echo 'nonsense' >> /etc/glasslab/network/rules.v4",
-        "sed -i '$d' /etc/glasslab/network/rules.v4",
+    "iptables-restore cannot be run": (
+        "chmod -x /usr/sbin/xtables-nft-multi",
+        "chmod +x /usr/sbin/xtables-nft-multi",
+        SAID,
     ),
-    "nft is missing": ("mv /usr/sbin/nft /usr/sbin/nft.away", "mv /usr/sbin/nft.away /usr/sbin/nft"),
+    "rules.v4 is corrupt": (
+        f"echo 'nonsense' >> {ETC}/rules.v4",
+        f"sed -i '$d' {ETC}/rules.v4",
+        f"{SAID} {ETC}/rules.v4",
+    ),
+    "rules.v4 is empty": (
+        f"cp {ETC}/rules.v4 /root/kept; truncate --size 0 {ETC}/rules.v4",
+        f"mv /root/kept {ETC}/rules.v4",
+        f"{SAID} {ETC}/rules.v4: cut short",
+    ),
+    "settings.json is damaged": (
+        f"cp {ETC}/settings.json /root/kept; truncate --size 20 {ETC}/settings.json",
+        f"mv /root/kept {ETC}/settings.json",
+        f"{SAID} {ETC}/settings.json is damaged",
+    ),
+    "the loader cannot be run": (f"chmod -x {LOADER}", f"chmod +x {LOADER}", f"{LOADER}: Permission denied"),
+    "nft is missing": ("mv /usr/sbin/nft /usr/sbin/nft.away", "mv /usr/sbin/nft.away /usr/sbin/nft", SAID),
 }
+# What the rest of a boot would not bring to light: tried with a reboot, too.
+AT_BOOT = ("iptables-restore cannot be run", "rules.v4 is empty")
 
 
 def assert_closed_but_managed() -> None:
@@ -222,16 +353,17 @@ TARGETS_OF_THE_AGENT = [door("192.168.50.2", tcp=[22]), door("10.10.10.1", tcp=[
 @pytest.mark.parametrize("broken", BROKEN)
 def test_fails_closed(broken: str) -> None:
     """What cannot be loaded leaves the bridge down and management up, says so, and stops the role."""
-    breaks, repairs = BROKEN[broken]
+    breaks, repairs, said = BROKEN[broken]
     pve(breaks)
     try:
         pve("systemctl restart networking")
         assert_closed_but_managed()
-        assert "glasslab-network: apply:" in pve("journalctl --unit networking --unit glasslab-network --lines 20")
-        if broken.startswith("iptables-restore"):
+        assert said in pve("journalctl --unit networking --unit glasslab-network --lines 20")
+        if broken in AT_BOOT:
             reboot()
             assert_closed_but_managed()
-            assert "glasslab-network: apply:" in pve("journalctl --boot --unit glasslab-network")
+            assert said in pve("journalctl --boot --unit glasslab-network")
+        if broken.startswith("iptables-restore"):
             done = playbook("playbooks/network.yml")
             assert done.returncode != 0
             assert "iptables-restore cannot be run" in playbook_lines(done)

@@ -56,9 +56,10 @@ def read(name: str) -> str:
 
 def settings() -> dict:
     try:
-        return json.loads(read("settings.json"))
-    except ValueError as error:
-        raise Failure(f"{ETC}/settings.json is not JSON ({error}): run playbooks/network.yml again") from error
+        found = json.loads(read("settings.json"))
+        return {"bridge": str(found["bridge"]), "ports": [str(port) for port in found["ports"]]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failure(f"{ETC}/settings.json is damaged ({error!r}): run playbooks/network.yml again") from error
 
 
 def state(name: str) -> dict | None:
@@ -328,8 +329,11 @@ def main(arguments: list[str]) -> int:
                 print("\n".join(differs) or "as loaded")
                 return 1 if differs else 0
             (apply if verb == "apply" else remove)()
-    except (Failure, OSError) as error:
+    except Failure as error:
         print(f"glasslab-network: {verb}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"glasslab-network: {verb}: {error.filename or RUN}: {error.strerror}: mend that", file=sys.stderr)
         return 1
     return 0
 
