@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -89,6 +90,21 @@ def test_an_answer_that_is_no_acknowledgement_is_rejected(hec: FaultyHec, record
     assert TOKEN not in str(error)
     assert str(error).isprintable(), "what the log says drives no terminal and makes no second line"
     assert hec.received == 1
+
+
+def test_times_rise_even_when_the_clock_is_set_back(
+    hec: FaultyHec, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sort 0 _time` has to give the order in which the frames were written."""
+    clock = iter([2e9, 1e9, 1e9, 2e9 - 1, 2e9 + 1])
+    log = recorder.open("s")
+    monkeypatch.setattr("glasslab.recorder.time", SimpleNamespace(time=lambda: next(clock)))
+    log.commit(END, TRACE)
+    log.commit(TRACE, TRACE)
+    log.commit(TRACE)
+    log.close()
+    times = [json.loads(line)["time"] for body in hec.bodies for line in body.splitlines()]
+    assert times == [2e9, 2e9 + 1e-6, 2e9 + 2e-6, 2e9 + 3e-6, 2e9 + 1]
 
 
 class HeldUp(queue.SimpleQueue[tuple[bool, object]]):
