@@ -179,3 +179,11 @@ def test_interrupted(number: signal.Signals) -> None:
 def test_a_question_that_is_not_utf8(tmp_path: Path) -> None:
     done = run("import os, lab; lab.ask(os.environ['QUESTION'])", tmp_path, QUESTION="caf\udce9")
     assert "not UTF-8" in one_line(done)
+
+
+def test_preflight_finds_the_tools_of_root_on_any_path(tmp_path: Path) -> None:
+    program = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
+    argv = [sys.executable, str(program), "preflight", "--lab-id=glunit"]
+    done = run(f"import os; os.execv({argv[0]!r}, {argv!r})", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"presence": "absent"' in done.stdout

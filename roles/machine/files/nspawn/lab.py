@@ -198,6 +198,8 @@ def main(arguments: list[str]) -> int:
     """Carry out one verb."""
     options = command_line(arguments)
     os.umask(0o022)  # a machine's services have to enter its root directory, whatever the umask of the user is
+    # `su` alone leaves root with a user's PATH
+    os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/local/sbin:/usr/sbin:/sbin"
     try:
         return VERBS[options.verb](topology.lab(options.lab_id), options)
     except LabError as error:
