@@ -8,6 +8,8 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
+from glasslab.guardrails import visible_line
+
 if TYPE_CHECKING:  # what the commands need is imported when one runs: the parser alone has to be quick
     from glasslab.search import Search, StoredEvent
     from glasslab.settings import SearchSettings
@@ -65,7 +67,7 @@ def run_verify(args: argparse.Namespace) -> int:
 
 
 def _fail(text: str) -> int:
-    print(f"glasslab: {text}", file=sys.stderr)
+    print(f"glasslab: {visible_line(text)}", file=sys.stderr)  # it may quote the log, or ssh
     return 2
 
 
