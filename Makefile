@@ -53,7 +53,7 @@ setup: ## Make .venv, with glasslab in .venv/bin
 setup-lab: root
 	@scripts/setup.sh --with-lab
 
-test: root setup-lab ## Everything that proves it: lint, unit tests, every Molecule scenario
+test: root setup-lab ## Every test: lint, units, a lab of its own, each Molecule scenario
 	@$(AS_ROOT) $(PYTHON) scripts/test.py
 
 soak: root setup-lab ## The long forms of the same tests: every failure of the log at every commit, the demo killed at many moments
