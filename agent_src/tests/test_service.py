@@ -2,10 +2,13 @@
 
 import json
 import os
+import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +20,7 @@ import pytest
 from agent_lab import QUESTION, ScriptedModel, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
+from glasslab.service import Service
 from glasslab.statuses import EXIT_CODES, JSON_FIELDS, MAX_QUESTION_CHARACTERS
 from tool_servers import running_parent
 
@@ -255,3 +259,23 @@ def test_sigterm_ends_running_questions_on_record_and_a_stale_socket_is_taken_ov
         assert process.wait(timeout=10) == 0
     assert lab.hec.events("session.end")[0]["status"] == "cancelled"
     assert not path.exists()
+
+
+def test_a_question_without_a_thread_to_be_had_is_let_go_and_the_service_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    agent: Any = None  # it is never asked
+    service, poll = Service(agent, tmp_path / "s"), select.poll()
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o660, "its group may ask, others may not"
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(2):
+        with connect(tmp_path / "s") as client, client.makefile("rb") as lines:
+            service._accept(poll)
+            service._sweep(poll)
+            result = json.loads(lines.readline())
+            assert (result["status"], result["session_id"]) == ("cancelled", None)
+            assert "ask again later" in result["problem"]
+            assert lines.readline() == b""
