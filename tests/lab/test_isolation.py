@@ -291,16 +291,22 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize("event", [*EVENTS, "reboot"])
+@pytest.mark.parametrize("event", [*EVENTS, "reboot", "reboot of all three at once"])
 def test_same_after(event: str) -> None:
     """The same rules, none doubled, and the same receipt."""
     before = rules()
-    if event == "reboot":
+    if event.startswith("reboot"):
+        guests = [AGENT, ("exec", "logs")] if "all" in event else []
+        for guest in guests:
+            run(guest, "systemctl", "reboot", check=False)
         reboot()
+        for guest in guests:
+            wait_for(f"{guest[1]} is up", lambda guest=guest: run(guest, "true", check=False).returncode == 0)
     else:
         pve(EVENTS[event])
     wait_for("the walls stand again", lambda: pve(f"{LOADER} check", check=False) == "as loaded\n", 10)
     wait_for("the model can be reached again", lambda: answers("agent", MODEL) == ["open"], 10)
+    wait_for("the log can be reached again", lambda: answers("agent", LOGS_HEC) == ["open"], 10)
     assert rules() == before
     assert differing(take_receipt()) == []
 
@@ -372,6 +378,14 @@ def test_fails_closed(broken: str) -> None:
     pve("ifup vmbr1")
     wait_for("the model can be reached again", lambda: answers("agent", MODEL) == ["open"], 10)
     assert differing(take_receipt()) == []
+
+
+def test_playbooks_without_a_lab_say_how_to_get_one() -> None:
+    for name in ("network", "verify"):
+        done = playbook(f"playbooks/{name}.yml", "--extra-vars", "machine_lab_id=nosuchlab")
+        assert done.returncode != 0
+        assert "no lab nosuchlab stands on this machine: `make demo` builds one" in playbook_lines(done)
+        assert "UNREACHABLE" not in done.stdout
 
 
 REFUSED = {
