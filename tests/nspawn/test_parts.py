@@ -184,14 +184,21 @@ def test_a_lab_lives_as_long_as_its_lock_is_held(lab: topology.Lab) -> None:
     assert state.presence(lab) == "dead"
 
 
-def test_a_living_lab_of_another_checkout_is_refused_with_the_remedy(lab: topology.Lab) -> None:
-    state.save(lab, {"checkout": "/home/other"})
+def test_a_living_lab_of_another_checkout_is_refused_with_the_remedy(lab: topology.Lab, tmp_path: Path) -> None:
+    state.save(lab, {"checkout": str(tmp_path)})
     lab.runtime.mkdir(parents=True)
     with state.supervisor_lock(lab).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        state.refuse_foreign(lab, Path("/home/other"), force=False)
+        state.refuse_foreign(lab, tmp_path, force=False)
         state.refuse_foreign(lab, Path("/home/mine"), force=True)
-        with pytest.raises(LabError, match=r"belongs to the checkout /home/other.*make destroy FORCE=1"):
+        with pytest.raises(
+            LabError, match=rf"checkout {tmp_path}, use that one, or remove it with: make destroy FORCE=1"
+        ):
+            state.refuse_foreign(lab, Path("/home/mine"), force=False)
+        state.save(lab, {"checkout": "/home/moved"})
+        with pytest.raises(
+            LabError, match=r"checkout /home/moved, which is gone: remove it with: make destroy FORCE=1"
+        ):
             state.refuse_foreign(lab, Path("/home/mine"), force=False)
     state.refuse_foreign(lab, Path("/home/mine"), force=False)  # dead: whoever comes may take it
 

@@ -97,9 +97,9 @@ def refuse_foreign(lab: Lab, checkout: Path, force: bool) -> None:
     """Raise LabError when the lab lives and another checkout built it, unless forced."""
     owner = load(lab).get("checkout")
     if not force and owner not in (None, str(checkout)) and alive(lab):
+        remedy = "use that one, or remove it" if Path(owner).is_dir() else "which is gone: remove it"
         raise LabError(
-            f"lab {lab.lab_id!r} is running and belongs to the checkout {owner}: "
-            f"use that one, or remove it with: make destroy FORCE=1"
+            f"lab {lab.lab_id!r} is running and belongs to the checkout {owner}, {remedy} with: make destroy FORCE=1"
         )
 
 
