@@ -6,9 +6,11 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,9 @@ import lab
 from labtools import ROOT, STATE, playbook
 
 PLAIN = {k: v for k, v in os.environ.items() if k in ("HOME", "PATH", "LANG", "SUDO_USER")}
+
+# That of a hardened machine: what the lab's machines read may not depend on it.
+UMASK = 0o077
 
 
 def make(*arguments: str, seconds: float = 900) -> subprocess.CompletedProcess[str]:
@@ -29,6 +34,7 @@ def make(*arguments: str, seconds: float = 900) -> subprocess.CompletedProcess[s
         stderr=subprocess.STDOUT,
         check=False,
         start_new_session=True,
+        umask=UMASK,
         timeout=seconds,
     )
 
@@ -43,6 +49,7 @@ def kill_demo_after(seconds: float) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
+        umask=UMASK,
     )
     try:
         process.wait(seconds)
@@ -129,4 +136,48 @@ def test_a_second_run_of_site_changes_nothing(demo: str) -> None:
         r"^(\S+)\s+: ok=\d+\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", done.stdout, re.MULTILINE
     )
     assert {host for host, *_ in recap} >= {"pve", "agent", "logs"}
-    assert [row for row in recap if set(row[1:]) != {"0"}] == []
+    changed = re.findall(r"^TASK \[(.*?)\] \*+\n(?:(?!TASK).*\n)*?changed: (.*)$", done.stdout, re.MULTILINE)
+    assert [row for row in recap if set(row[1:]) != {"0"}] == [], changed
+
+
+def test_ctrl_c_ends_it_with_one_line(demo: str) -> None:
+    process = subprocess.Popen(
+        ["make", "demo", f"LAB_ID={lab.LAB_ID}"],
+        cwd=ROOT,
+        env=PLAIN,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    shown = ""
+    while "Preflight" not in shown:
+        line = process.stdout.readline()
+        assert line, shown
+        shown += line
+    os.killpg(process.pid, signal.SIGINT)
+    rest, _ = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "glasslab: interrupted; the same command goes on from there" in rest
+    assert "Traceback" not in rest
+
+
+def test_a_checkout_in_a_path_with_a_space(demo: str, tmp_path: Path) -> None:
+    place = tmp_path / "glass lab"
+    shutil.copytree(
+        ROOT, place, ignore=shutil.ignore_patterns(".venv", ".git", "*_cache", "__pycache__"), symlinks=True
+    )
+    books = [f"playbooks/{name}.yml" for name in ("network", "runtime", "services", "verify")]
+    done = subprocess.run(
+        [str(lab.BIN / "ansible-playbook"), *books],
+        cwd=place,
+        env=os.environ
+        | {"ANSIBLE_CONFIG": str(place / "ansible.cfg"), "LC_ALL": "C.UTF-8", "ANSIBLE_FORCE_COLOR": "0"},
+        text=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
