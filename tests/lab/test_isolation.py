@@ -29,6 +29,7 @@ from isolationtools import (
     take_receipt,
     wait_for,
 )
+from kernel_modules import load_br_netfilter
 from labtools import STATE, playbook
 
 REACHED = {"open", "refused"}
@@ -40,6 +41,7 @@ MODEL = door("203.0.113.10", tcp=[443])
 
 @pytest.fixture(autouse=True, scope="module")
 def _walls_are_up() -> None:
+    load_br_netfilter()
     assert pve(f"{LOADER} check") == "as loaded\n"
 
 

@@ -28,6 +28,7 @@ import machine_fingerprint
 import netns
 import topology
 from certificates import self_signed
+from kernel_modules import load_br_netfilter
 
 LAB = topology.lab(os.environ.get("LAB_ID") or "gltest")
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/machine/files/nspawn/lab.py"
@@ -124,6 +125,7 @@ def reboot(machine: str) -> None:
 def untouched() -> Iterator[str]:
     """The machine's picture without the lab; the lab is removed at both ends."""
     result("destroy", "--force")
+    load_br_netfilter()
     yield machine_fingerprint.text(LAB.lab_id)
     result("destroy", "--force")
 

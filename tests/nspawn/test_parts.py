@@ -16,6 +16,7 @@ import pytest
 
 import build
 import destroy
+import kernel_modules
 import keys
 import lab as cli
 import machine_fingerprint
@@ -365,6 +366,25 @@ def test_a_command_that_fails_becomes_one_line_with_its_last_words() -> None:
     assert attempt(["false"]) is False
     assert attempt(["/nonexistent"]) is False
     assert attempt(["true"]) is True
+
+
+def test_br_netfilter_is_loaded_once_and_leaves_this_machines_bridges_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, loaded = tmp_path / "bridge", []
+
+    def modprobe(argv: list[str], *, check: bool) -> None:
+        loaded.append((argv, check))
+        settings.mkdir()
+        for name in ("iptables", "ip6tables", "arptables"):
+            (settings / f"bridge-nf-call-{name}").write_text("1")
+
+    monkeypatch.setattr(kernel_modules, "SETTINGS", settings)
+    monkeypatch.setattr(kernel_modules.subprocess, "run", modprobe)
+    kernel_modules.load_br_netfilter()
+    kernel_modules.load_br_netfilter()
+    assert loaded == [(["modprobe", "br_netfilter"], True)]
+    assert [one.read_text() for one in settings.iterdir()] == ["0", "0", "0"]
 
 
 def test_fingerprint_tells_a_changed_setting_and_forgives_a_loaded_module() -> None:
