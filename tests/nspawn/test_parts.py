@@ -6,9 +6,11 @@ import errno
 import fcntl
 import ipaddress
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -295,6 +297,28 @@ def test_mounts_below_a_link_are_found(lab: topology.Lab, small: Path) -> None:
     destroy.remove_state(lab)
     assert lab.state.parent.is_symlink()
     assert list(small.iterdir()) == []
+
+
+def test_a_killed_removal_removes_nothing_more(lab: topology.Lab) -> None:
+    """What the next verb makes in the same place must not be caught by an rm that lives on."""
+    folders = [lab.state / str(number) for number in range(60)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        for number in range(250):
+            (folder / str(number)).touch()
+    child = os.fork()
+    if child == 0:
+        destroy.remove_state(lab)
+        os._exit(0)
+    end = time.monotonic() + 10
+    while all(folder.exists() for folder in folders):
+        assert time.monotonic() < end, "rm has not begun"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    time.sleep(0.05)
+    left = sum(1 for _ in lab.state.rglob("*"))
+    time.sleep(0.2)
+    assert sum(1 for _ in lab.state.rglob("*")) == left > 0
 
 
 def test_control_groups_that_cannot_be_made_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,8 +46,8 @@ def take_down(lab: Lab) -> None:
 
 def remove_state(lab: Lab) -> None:
     """Remove disks, keys, CA and logs. Expects the lab to be down."""
-    # never follow a mount, should one have stayed
-    run(["rm", "-rf", "--one-file-system", str(lab.state)])
+    # Never follow a mount, should one have stayed. Killed, we take rm along: the next verb makes things in this place.
+    run(["setpriv", "--pdeathsig", "KILL", "rm", "-rf", "--one-file-system", str(lab.state)])
     _remove_if_empty(lab.state.parent)
 
 
