@@ -25,6 +25,8 @@ TARGET = (
     "--platform=any",
 )
 
+KEPT_ARCHIVES = 4
+
 
 def source_files(package: Path) -> list[Path]:
     """Every file that decides what the wheel holds."""
@@ -112,9 +114,10 @@ def main() -> None:
         os.chdir(package)
         os.umask(0o022)
         build(package, lock, cache, archive)
-        for old in cache.glob("wheelhouse-*.tar"):
-            if old != archive:
-                old.unlink(missing_ok=True)
+        # Some are kept: two checkouts that take turns would otherwise build theirs each time.
+        by_age = sorted(cache.glob("wheelhouse-*.tar"), key=lambda path: path.stat().st_mtime)
+        for old in by_age[:-KEPT_ARCHIVES]:
+            old.unlink(missing_ok=True)
     sys.stdout.write(json.dumps({"changed": changed, "archive": str(archive), "digest": digest}) + "\n")
 
 
