@@ -321,6 +321,22 @@ def test_a_killed_removal_removes_nothing_more(lab: topology.Lab) -> None:
     assert sum(1 for _ in lab.state.rglob("*")) == left > 0
 
 
+def test_names_of_a_lab_that_begins_at_this_moment_are_its_own(
+    lab: topology.Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two `up` at once: between one's look at the state and its look at the names, the other has made both."""
+    monkeypatch.setattr(preflight, "_names_in_use", lambda lab: "network namespace unit-pve exists")
+    with pytest.raises(LabError, match="network namespace unit-pve exists"):
+        preflight.foreign_names(lab)
+
+    def meanwhile(lab: topology.Lab) -> str:
+        state.save(lab, {"lab_id": lab.lab_id})
+        return "network namespace unit-pve exists"
+
+    monkeypatch.setattr(preflight, "_names_in_use", meanwhile)
+    preflight.foreign_names(lab)
+
+
 def test_control_groups_that_cannot_be_made_are_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
     monkeypatch.setattr(preflight.cgroups, "roots", lambda: [small])

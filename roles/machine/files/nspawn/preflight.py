@@ -139,17 +139,26 @@ def file_system(place: Path) -> None:
 
 def foreign_names(lab: Lab) -> None:
     """Names that the lab needs and that something else has: recognised by there being no state of ours."""
-    if state.load(lab) or lab.runtime.exists():
+    if _known(lab):
         return
+    found = _names_in_use(lab)
+    if found and not _known(lab):  # looked at again: another `up` of the same lab may have begun meanwhile
+        raise LabError(found)
+
+
+def _known(lab: Lab) -> bool:
+    return bool(state.load(lab)) or lab.runtime.exists()
+
+
+def _names_in_use(lab: Lab) -> str:
     for name in topology.NAMESPACES:
         if netns.path(lab, name).exists():
-            raise LabError(
+            return (
                 f"network namespace {lab.namespace(name)} exists and no lab of this program is known to have made it: "
                 f"choose another lab_id than {lab.lab_id!r}, or have it removed with: make destroy FORCE=1"
             )
     for tree in cgroups.roots():
         where = cgroups.directory(lab, tree)
         if where.exists() and cgroups.processes(where):
-            raise LabError(
-                f"control group {where} is in use and is no lab's: end its processes or choose another lab_id"
-            )
+            return f"control group {where} is in use and is no lab's: end its processes or choose another lab_id"
+    return ""
