@@ -112,7 +112,10 @@ def refuse_unknown(lab: Lab) -> None:
     for place in (lab.state.parent, lab.state, lab.runtime.parent, lab.runtime):
         if (place.exists() or place.is_symlink()) and not place.is_dir():
             raise LabError(f"{place} is there and is no folder: move it away, or choose another lab_id")
-    found = {one.name for one in lab.state.iterdir()} if lab.state.exists() else set()
+    try:
+        found = {one.name for one in lab.state.iterdir()}
+    except FileNotFoundError:  # not there, or another verb removes it at this moment
+        return
     if found and not found & KNOWN:
         raise LabError(
             f"{lab.state} holds {min(found)!r} and nothing of a lab: move it away, choose another lab_id than "
