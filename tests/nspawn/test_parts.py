@@ -6,7 +6,6 @@ import errno
 import fcntl
 import ipaddress
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -306,15 +305,16 @@ def test_a_killed_removal_removes_nothing_more(lab: topology.Lab) -> None:
         folder.mkdir(parents=True)
         for number in range(250):
             (folder / str(number)).touch()
-    child = os.fork()
-    if child == 0:
-        destroy.remove_state(lab)
-        os._exit(0)
+    script = (
+        "import sys; sys.path.append(sys.argv[1]); import destroy, pathlib, types; "
+        "destroy.remove_state(types.SimpleNamespace(state=pathlib.Path(sys.argv[2])))"
+    )
+    child = subprocess.Popen([sys.executable, "-c", script, str(PROGRAM.parent), str(lab.state)])
     end = time.monotonic() + 10
     while all(folder.exists() for folder in folders):
         assert time.monotonic() < end, "rm has not begun"
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    child.kill()
+    child.wait()
     time.sleep(0.05)
     left = sum(1 for _ in lab.state.rglob("*"))
     time.sleep(0.2)
