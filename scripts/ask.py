@@ -3,6 +3,7 @@
 import os
 import sys
 
+from glasslab.guardrails import visible_text
 from lab import ask, fail, need_lab, need_ssh, run
 
 
@@ -14,8 +15,9 @@ def main() -> None:
     need_lab()
     done = ask(question)
     need_ssh(done)
-    sys.stdout.write(done.stdout)
-    sys.stderr.write(done.stderr)
+    # Escaped here too: what the agent's machine says is not this terminal's to obey.
+    sys.stdout.write(visible_text(done.stdout))
+    sys.stderr.write(visible_text(done.stderr))
     sys.exit(done.returncode)
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import real_model
+from glasslab.guardrails import visible_text
 from lab import BIN, LAB_ID, ROOT, STATE, ask, fail, need_ssh, read_log, run
 
 LAB_PY = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
@@ -89,7 +90,7 @@ def question() -> dict[str, object]:
     done = ask(QUESTION, "--json")
     need_ssh(done)
     if done.returncode or not done.stdout.strip():
-        sys.stderr.write(done.stderr)
+        sys.stderr.write(visible_text(done.stderr))
         fail(
             f"the agent gave no answer (exit {done.returncode}); `make trace` shows how far it came",
             done.returncode or 1,
@@ -99,7 +100,8 @@ def question() -> dict[str, object]:
 
 
 def folded(text: str) -> str:
-    """As it is, but on a terminal broken between words, under its first line."""
+    """A text of the agent's machine for a terminal: shown and never obeyed, broken between words."""
+    text = visible_text(text)
     if not sys.stdout.isatty():
         return text
     return "\n          ".join(textwrap.wrap(text, max(shutil.get_terminal_size().columns - 11, 20)))

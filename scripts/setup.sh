@@ -102,4 +102,4 @@ export UV_PYTHON_DOWNLOADS
 "$uv" pip install -q --python "$venv/bin/python" --no-deps --no-build-isolation -e agent_src ||
     fail "agent_src could not be installed into .venv; see the message above"
 printf '%s\n' "$want $root" >"$stamp"
-say "done: $("$venv/bin/python" --version), $("$venv/bin/ansible" --version | head -n 1)"
+say "done: $("$venv/bin/python" --version), $("$venv/bin/ansible" --version | sed -n 1p)"

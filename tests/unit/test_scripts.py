@@ -187,3 +187,22 @@ def test_preflight_finds_the_tools_of_root_on_any_path(tmp_path: Path) -> None:
     done = run(f"import os; os.execv({argv[0]!r}, {argv!r})", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert '"presence": "absent"' in done.stdout
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202etxt"
+
+
+def test_an_answer_is_shown_by_the_terminal_and_never_obeyed(tmp_path: Path) -> None:
+    """A compromised agent's machine may send anything: `make demo` and `make ask` escape it on this side."""
+    said = f"print(__import__('demo').folded({HOSTILE!r}))"
+    asked = (
+        "import subprocess, lab, ask;"
+        "ask.need_lab = lambda: None;"
+        f"ask.ask = lambda question: subprocess.CompletedProcess([], 0, {HOSTILE!r}, {HOSTILE!r});"
+        "ask.main()"
+    )
+    for code in (said, asked):
+        done = run(code, tmp_path, QUESTION="anything")
+        assert done.returncode == 0, done.stderr
+        assert "owned" in done.stdout
+        assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout + done.stderr)
