@@ -28,7 +28,7 @@ def on_agent() -> dict[str, Any]:
     """The question put to the service's socket, measured on the agent's machine."""
     program = (HERE / "ask_latency.py").read_text(encoding="utf-8")
     command = lab.ssh("agent", "python3", "-", "--socket", lab.SOCKET, "-n", str(ON_AGENT), "--json")
-    done = subprocess.run([*command, "--name", "ask"], input=program, text=True, capture_output=True, check=False)  # noqa: S603
+    done = subprocess.run([*command, "--name", "ask"], input=program, text=True, capture_output=True, check=False)
     if done.returncode:
         lab.fail(f"the agent's machine measured nothing: {done.stderr.strip() or 'no message'}", 1)
     result: dict[str, Any] = json.loads(done.stdout)

@@ -50,7 +50,7 @@ def playbook(path: str, *arguments: str) -> None:
     # The key reaches the lab as a file (real_model.py); no child needs it.
     for secret in real_model.KEY_NAMES:
         environment.pop(secret, None)
-    process = subprocess.Popen(  # noqa: S603
+    process = subprocess.Popen(
         [str(BIN / "ansible-playbook"), path, *arguments], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL
     )
     try:
@@ -77,9 +77,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def preflight() -> None:
     """End with one line when this machine cannot carry the lab, or the lab is another checkout's. Changes nothing."""
     command = [sys.executable, str(LAB_PY), "preflight", f"--lab-id={LAB_ID}"]
-    done = subprocess.run(  # noqa: S603
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(done.stderr)
         sys.exit(done.returncode)
@@ -131,7 +129,7 @@ def main() -> None:
     say("What the agent's machine can and cannot reach:")
     sys.stdout.flush()
     table = [sys.executable, "roles/verify/files/isolation_table.py", str(STATE / "receipts" / "latest.json")]
-    if subprocess.run(table, stdin=subprocess.DEVNULL, check=False).returncode:  # noqa: S603
+    if subprocess.run(table, stdin=subprocess.DEVNULL, check=False).returncode:
         fail("the receipt could not be shown; `ansible-playbook playbooks/verify.yml` writes it", 1)
     say()
     say(f"Done in {time.monotonic() - began:.0f} s. What to try next:")

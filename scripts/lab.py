@@ -65,7 +65,7 @@ def ask(question: str, *options: str) -> subprocess.CompletedProcess[str]:
     except UnicodeEncodeError:
         fail("the question is not UTF-8; write it in a UTF-8 terminal, or convert it with iconv")
     command = ssh("agent", GLASSLAB, "ask", "--socket", SOCKET, *options, "-")
-    return subprocess.run(command, input=question, text=True, capture_output=True, check=False)  # noqa: S603
+    return subprocess.run(command, input=question, text=True, capture_output=True, check=False)
 
 
 def need_ssh(done: subprocess.CompletedProcess[str]) -> None:
@@ -90,7 +90,7 @@ def log_environment() -> dict[str, str]:
 
 def read_log(verb: str, *arguments: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
     """Run `glasslab VERB` on this machine against the lab's log."""
-    return subprocess.run(  # noqa: S603
+    return subprocess.run(
         [str(BIN / "glasslab"), verb, *arguments],
         env=log_environment(),
         text=True,

@@ -68,7 +68,7 @@ def run(name: str, command: list[str], log: Path) -> bool:
         environment.pop(name_of_secret, None)
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as out:
-        process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
         )
         while True:

@@ -206,9 +206,7 @@ def forward(arguments: Sequence[str], host: str, port: int, deadline: float = FO
     options = ["-N", "-T", "-S", "none", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
     command = ["ssh", *options, "-L", f"127.0.0.1:{local}:{host}:{port}", *arguments]
     try:
-        process = subprocess.Popen(  # noqa: S603 - the user's own SPLUNK_SSH, and no shell
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     except OSError as error:
         raise SearchError(f"cannot run ssh: {error.strerror}; install it, or unset SPLUNK_SSH") from None
     try:

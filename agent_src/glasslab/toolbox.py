@@ -108,7 +108,7 @@ class Toolbox:
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(server.env)
         self._stderr = os.fdopen(os.memfd_create("tool-server-stderr", os.MFD_CLOEXEC), "w+b")
         try:
-            self._child = subprocess.Popen(  # noqa: S603 - the command is configuration, never the model's
+            self._child = subprocess.Popen(
                 [server.command, *server.args],
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),

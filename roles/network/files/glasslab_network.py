@@ -36,7 +36,7 @@ def run(*command: str, text: str | None = None) -> str:
     """Output of a command; Failure with its own words when it fails or cannot be run."""
     try:
         # S603: the commands are fixed words of this file, and there is no shell.
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=20, check=False)
     except OSError as error:
         raise Failure(f"{command[0]} cannot be run ({error.strerror}): install or repair it") from error
     except subprocess.TimeoutExpired as error:

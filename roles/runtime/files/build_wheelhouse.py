@@ -47,9 +47,7 @@ def digest_of(paths: list[Path], base: Path, *extra: str) -> str:
 
 def run(command: list[str], what: str) -> None:
     """Run quietly; on failure exit with one line and the tool's own last words."""
-    done = subprocess.run(  # noqa: S603  (fixed programs of our own, no shell)
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode:
         last = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()][-1:]
         sys.exit(f"wheelhouse: {what} failed: {' '.join(last)}")

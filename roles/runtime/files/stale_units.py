@@ -13,7 +13,7 @@ from pathlib import Path
 def started(unit: str) -> float | None:
     """When the unit became active, in seconds of the epoch; None when it is not active."""
     command = ["systemctl", "show", unit, "-p", "ActiveEnterTimestampMonotonic,ActiveState"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     values = dict(line.split("=", 1) for line in shown.splitlines())
     if values["ActiveState"] != "active":
         return None

@@ -54,7 +54,7 @@ def start(lab: Lab, deadline: float = 10.0) -> int:
     """Start the supervisor, detached, and return its pid once it answers. Raises LabError when it does not."""
     lab.logs.mkdir(parents=True, exist_ok=True)
     with (lab.logs / "supervisor.log").open("a") as log:
-        child = subprocess.Popen(  # noqa: S603  (argv, no shell; every word is ours)
+        child = subprocess.Popen(
             [keys.interpreter(), "-s", "-E", str(lab.runtime / "program/supervisor.py"), lab.lab_id],
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -16,9 +16,7 @@ def run(argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str]
     Raises LabError with the command and the last line of its standard error when it fails or does not exist.
     """
     try:
-        done = subprocess.run(  # noqa: S603  (argv, no shell; every word is ours)
-            argv, input=stdin, env=env, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = subprocess.run(argv, input=stdin, env=env, capture_output=True, text=True, check=False, timeout=60)
     except FileNotFoundError:
         raise LabError(f"command not found: {argv[0]}: install the Debian package that holds it") from None
     except subprocess.TimeoutExpired:
@@ -32,9 +30,7 @@ def run(argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str]
 def attempt(argv: Sequence[str], timeout: float = 30.0) -> bool:
     """Run a command whose failure is an answer and not an error (removing what may be gone already)."""
     try:
-        done = subprocess.run(  # noqa: S603  (argv, no shell; every word is ours)
-            argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=timeout
-        )
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=timeout)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

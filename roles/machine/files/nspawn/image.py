@@ -108,7 +108,7 @@ def _build(lock: int) -> None:
     print(f"base image: Debian {SUITE} with {len(PACKAGES)} packages, about half a minute", file=sys.stderr, flush=True)
     last = ""
     # If this program is killed, mmdebstrap is told to end, and until it has, the lock it inherited keeps others out.
-    with subprocess.Popen(  # noqa: S603  (argv, no shell; every word is ours)
+    with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
