@@ -26,12 +26,16 @@ from glasslab.wire import META_CLOCK
 
 QUESTION = "What was the root cause of the September incident?"
 API_KEY = "sk-secret-key-of-the-model"
-READ = {
+READ: dict[str, Any] = {
     "name": "read_file",
     "description": "Read one file.",
     "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 }
-LIST = {"name": "list_files", "description": "List files.", "inputSchema": {"type": "object", "properties": {}}}
+LIST: dict[str, Any] = {
+    "name": "list_files",
+    "description": "List files.",
+    "inputSchema": {"type": "object", "properties": {}},
+}
 
 
 class ScriptedModel:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_bench import ANSWER, Bench
+from agent_lab import ScriptedModel, scripted_model
 from faulty_hec import FaultyHec
 from loglab import make_certificates
 
@@ -51,3 +53,14 @@ def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(home)
     return home
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedModel]:
+    with scripted_model({"turns": [ANSWER]}, tmp_path_factory.mktemp("model")) as model:
+        yield model
+
+
+@pytest.fixture
+def bench(hec: FaultyHec, certificates: Certificates, model: ScriptedModel, clean_home: Path) -> Bench:
+    return Bench(hec, certificates.ca, model)

@@ -1,0 +1,74 @@
+"""The loop on a bench: a scripted model, stub tools, a log that can be looked into."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from agent_lab import (
+    API_KEY,
+    QUESTION,
+    ScriptedModel,
+    StubTools,
+    make_agent,
+    make_settings,
+    never,
+    stub_lock,
+    turn,
+)
+from faulty_hec import FaultyHec
+from glasslab import pins
+from glasslab.agent import Outcome
+from glasslab.models.openai_chat import OpenAIChat
+
+ANSWER = turn(content="The answer.")
+
+
+class Bench:
+    """Runs a script against stub tools."""
+
+    def __init__(self, hec: FaultyHec, ca: Path, model: ScriptedModel) -> None:
+        self.hec, self.ca, self.model = hec, ca, model
+        self.tools = StubTools()
+        self.requests = 0
+
+    def run(
+        self,
+        *turns: dict[str, Any],
+        lock: pins.Lock | None = None,
+        stop: threading.Event | None = None,
+        **settings: Any,
+    ) -> Outcome:
+        repeat = settings.pop("repeat_last", False)
+        self.model.play({"turns": list(turns), "repeat_last": repeat})
+        outcome = self.run_on(self.model.url, lock, stop, **settings)
+        self.requests = self.model.requests
+        return outcome
+
+    def run_on(
+        self, url: str, lock: pins.Lock | None = None, stop: threading.Event | None = None, **settings: Any
+    ) -> Outcome:
+        made = make_settings(self.hec, self.ca, url, **settings)
+        key = made.model_api_key.get_secret_value() if made.model_api_key else None
+        model = OpenAIChat(made.model_base_url, made.model, key, made.model_ca, seconds=1)
+        agent = make_agent(made, lambda: self.tools, stub_lock(self.tools) if lock is None else lock, model)
+        try:
+            return agent.ask(QUESTION, stop or never())
+        finally:
+            agent.close()
+
+    def last_request(self) -> list[dict[str, Any]]:
+        messages: list[dict[str, Any]] = self.hec.events("llm.request")[-1]["messages"]
+        return messages
+
+
+def assert_recorded(bench: Bench, outcome: Outcome, status: str, reason: str | None) -> None:
+    assert (outcome.status, outcome.answer) == (status, None)
+    final, end = bench.hec.events("agent.final"), bench.hec.events("session.end")
+    assert [len(final), len(end)] == [1, 1]
+    assert (final[0]["status"], end[0]["status"]) == (status, status)
+    assert (final[0]["reason"], end[0]["reason"]) == (reason, reason)
+    assert final[0]["detail"] == outcome.problem
+    assert end[0]["answer_sha256"] is None
+    assert bench.hec.kinds[-1][-2:] == ["agent.final", "session.end"]
+    assert API_KEY.encode() not in b"".join(bench.hec.bodies)
+    assert bench.tools.closed == 1

@@ -1,0 +1,99 @@
+"""The limits of the loop, cancelling, and several questions at once."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_bench import ANSWER, Bench, assert_recorded
+from agent_lab import (
+    QUESTION,
+    StubTools,
+    make_agent,
+    make_settings,
+    never,
+    scripted_model,
+    stub_lock,
+    turn,
+)
+from conftest import Certificates
+from faulty_hec import FaultyHec
+from glasslab.agent import Outcome
+from glasslab.statuses import EXIT_CODES
+from glasslab.tooltypes import ToolResult
+
+
+def test_six_turns_and_no_more(bench: Bench) -> None:
+    outcome = bench.run(turn(("list_files", "{}")), repeat_last=True)
+    assert_recorded(bench, outcome, "max_steps_reached", "max_steps_reached")
+    assert EXIT_CODES[outcome.status] == 3
+    assert (outcome.turns, bench.requests) == (6, 6)
+    assert len(bench.tools.calls) == 5  # nobody would read what the sixth gives
+    assert bench.hec.events("agent.decision")[-1]["decision"] == "stop"
+
+
+def test_an_answer_in_the_last_turn_counts(bench: Bench) -> None:
+    assert bench.run(turn(("list_files", "{}")), ANSWER, max_turns=2).status == "answered"
+
+
+LIMITS = [("max_tool_calls", 1, "max_tool_calls_reached"), ("max_total_tokens", 20, "max_tokens_reached")]
+
+
+@pytest.mark.parametrize(("setting", "value", "status"), LIMITS)
+def test_the_other_limits(bench: Bench, setting: str, value: int, status: str) -> None:
+    outcome = bench.run(turn(("list_files", "{}")), repeat_last=True, **{setting: value})
+    assert_recorded(bench, outcome, status, status)
+    assert (bench.requests, len(bench.tools.calls)) == (2, 1)
+
+
+def test_seconds_cut_a_model_call_short(bench: Bench) -> None:
+    outcome = bench.run({**ANSWER, "delay": 0.9}, max_seconds=0.4)
+    assert_recorded(bench, outcome, "deadline_reached", "deadline_reached")
+    assert outcome.seconds < 0.8
+
+
+def test_cancelled_while_the_model_thinks(bench: Bench) -> None:
+    stop = threading.Event()
+    timer = threading.Timer(0.3, stop.set)
+    timer.start()
+    outcome = bench.run({**ANSWER, "delay": 0.9}, stop=stop)
+    assert_recorded(bench, outcome, "cancelled", "cancelled")
+    assert outcome.seconds < 0.8
+    assert EXIT_CODES[outcome.status] == 8
+
+
+def test_cancelled_before_a_tool_runs(bench: Bench) -> None:
+    stop = threading.Event()
+
+    def answer(name: str, arguments: dict[str, Any]) -> ToolResult:
+        stop.set()
+        return ToolResult("x", False)
+
+    bench.tools.answer = answer
+    outcome = bench.run(turn(("list_files", "{}"), ("list_files", "{}")), ANSWER, stop=stop)
+    assert_recorded(bench, outcome, "cancelled", "cancelled")
+    assert len(bench.tools.calls) == 1
+    assert bench.requests == 1
+
+
+def test_several_questions_at_once_keep_apart(hec: FaultyHec, certificates: Certificates, tmp_path: Path) -> None:
+    script = {"turns": [turn(("list_files", "{}")), ANSWER]}
+    outcomes: list[Outcome] = []
+    with scripted_model(script, tmp_path) as model:
+        settings = make_settings(hec, certificates.ca, model.url)
+        agent = make_agent(settings, StubTools, stub_lock(StubTools()))
+        threads = [threading.Thread(target=lambda: outcomes.append(agent.ask(QUESTION, never()))) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        agent.close()
+    assert [outcome.status for outcome in outcomes] == ["answered"] * 6
+    by_session = {outcome.session_id: 0 for outcome in outcomes}
+    for post in hec.posts:
+        assert len({event["session_id"] for event in post}) == 1
+        for event in post:
+            by_session[event["session_id"]] += 1
+            assert event["seq"] == by_session[event["session_id"]]
+    assert set(by_session.values()) == {17}
