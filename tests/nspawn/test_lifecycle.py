@@ -83,7 +83,7 @@ def bring_up_all() -> None:
 def answer(address: str, port: int, kind: socket.SocketKind) -> bytes:
     """What a listener answers when asked from the namespace `ctl`."""
     with netns.inside(netns.path(LAB, "ctl")):
-        probe = socket.socket(socket.AF_INET, kind)
+        probe = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, kind)
     with probe:
         probe.settimeout(3)
         probe.connect((address, port))
@@ -184,10 +184,11 @@ def test_a_machine_reaches_nothing_outside_the_lab(untouched: str) -> None:
     assert program("ns-exec", "lan", "--", "ip", "route", "get", "9.9.9.9", code=2).stdout == ""
 
 
-def test_resolver_knows_two_names_and_nothing_else(untouched: str) -> None:
-    assert resolve("model.glasslab.test") == (0, ["203.0.113.10"])
-    assert resolve("elsewhere.glasslab.test") == (0, ["203.0.113.80"])
-    for name in ("example.com", "localhost", socket.gethostname(), "pve", "other.glasslab.test"):
+def test_resolver_knows_the_labs_names_and_nothing_else(untouched: str) -> None:
+    assert topology.NAMES["model.glasslab.test"] == topology.NAMES["other.glasslab.test"] == "203.0.113.10"
+    for name, address in topology.NAMES.items():
+        assert resolve(name) == (0, [address])
+    for name in ("example.com", "localhost", socket.gethostname(), "pve", "sub.model.glasslab.test"):
         assert resolve(name) == (3, [])
 
 
@@ -195,7 +196,7 @@ def test_listeners_answer_from_the_address_that_was_asked(untouched: str) -> Non
     wanted = {
         (address, port) for addresses, ports in topology.LISTENERS.values() for address in addresses for port in ports
     }
-    wanted |= {(address, 8006) for address in ("192.168.50.2", "10.20.20.1", "10.10.10.1")}
+    wanted |= {(address, 8006) for address in ("192.168.50.2", "10.20.20.1", "10.10.10.1", "fd50::2", "fd20::1")}
     for address, port in sorted(wanted):
         assert f"tcp {port}".encode() in answer(address, port, socket.SOCK_STREAM)
         assert f"udp {port} hello".encode() in answer(address, port, socket.SOCK_DGRAM)
@@ -209,7 +210,10 @@ def test_only_keys_open_a_machine(untouched: str) -> None:
 
 
 def test_hypervisor_looks_like_one(untouched: str) -> None:
-    assert ssh("pve", "sysctl -n net.ipv4.ip_forward net.bridge.bridge-nf-call-iptables").split() == ["0", "0"]
+    assert ssh("pve", "sysctl -n net.ipv4.ip_forward net.bridge.bridge-nf-call-iptables").split() == ["1", "0"]
+    assert ssh("pve", "sysctl -n net.ipv6.conf.all.forwarding net.ipv6.conf.vmbr0.accept_ra").split() == ["1", "2"]
+    installed = ssh("pve", "systemctl is-enabled haproxy ulogd2; systemctl is-active haproxy ulogd2; true").split()
+    assert installed == ["disabled", "disabled", "inactive", "inactive"]
     assert "source /etc/network/interfaces.d/*" in ssh("pve", "cat /etc/network/interfaces")
     masters = {link["ifname"]: link.get("master") for link in json.loads(ssh("pve", "ip -j link show"))}
     plugged = {tap.interface: masters[tap.interface] for tap in topology.TAPS}

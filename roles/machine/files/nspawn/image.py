@@ -38,6 +38,14 @@ PACKAGES = (
     "ca-certificates",
     "tcpdump",
     "conntrack",
+    "dnsmasq-base",
+    "haproxy",
+    "ulogd2",
+    "ulogd2-json",
+    "iperf3",
+    "ethtool",
+    "python3-requests",
+    "python3-cryptography",
 )
 EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
 HOOKS = (
@@ -48,6 +56,8 @@ HOOKS = (
     # no package index is reachable from the lab, and nobody looks at its consoles
     "for unit in apt-daily.timer apt-daily-upgrade.timer console-getty.service; do"
     ' ln -sf /dev/null "$1"/etc/systemd/system/$unit; done',
+    # installed for what the lab's roles run by units of their own; Debian's own services are nobody's here
+    'systemctl --root="$1" disable haproxy.service ulogd2.service',
 )
 
 

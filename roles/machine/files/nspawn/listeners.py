@@ -27,6 +27,7 @@ def open_sockets(address: str, port: int) -> list[socket.socket]:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
         elif kind == socket.SOCK_DGRAM:
             one.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
         one.bind((address, port))
@@ -71,6 +72,10 @@ class Witness:
                 # answer from the address that was asked; interface 0 leaves the way back to the routing table
                 address = socket.inet_ntoa(info[8:12])
                 source = [(level, kind, struct.pack("=i4s4s", 0, info[4:8], b"\0" * 4))]
+            elif (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
+                address = socket.inet_ntop(socket.AF_INET6, info[:16])
+                # a link-local address means something on its interface only
+                source = [(level, kind, info if info[:2] == b"\xfe\x80" else info[:16] + b"\0" * 4)]
         self._print("udp", port, address, peer)
         listener.sendmsg([f"glasslab {self.name} udp {port} ".encode() + data[:256]], source, 0, peer)
 

@@ -21,7 +21,7 @@ iface eth0 inet static
 \tgateway 10.10.10.1
 """
 
-# Like the file that the Proxmox VE installer writes. vmbr1 is roles/network's.
+# Like the file that the Proxmox VE installer writes, with IPv6 beside. vmbr1 is roles/network's.
 HYPERVISOR_INTERFACES = """\
 auto lo
 iface lo inet loopback
@@ -36,6 +36,9 @@ iface vmbr0 inet static
 \tbridge-stp off
 \tbridge-fd 0
 
+iface vmbr0 inet6 static
+\taddress fd50::2/64
+
 auto vmbr2
 iface vmbr2 inet static
 \taddress 10.20.20.1/24
@@ -43,6 +46,9 @@ iface vmbr2 inet static
 \tbridge-ports-condone-regex ^tap
 \tbridge-stp off
 \tbridge-fd 0
+
+iface vmbr2 inet6 static
+\taddress fd20::1/64
 
 source /etc/network/interfaces.d/*
 """
@@ -54,6 +60,14 @@ net.bridge.bridge-nf-call-iptables = 0
 net.bridge.bridge-nf-call-arptables = 0
 net.bridge.bridge-nf-filter-vlan-tagged = 0
 net.ipv4.igmp_link_local_mcast_reports = 0
+"""
+
+# What its owner set for the other bridge: it routes both families, and takes addresses from router advertisements
+# although it routes.
+OWNER_SYSCTLS = """\
+net.ipv4.ip_forward = 1
+net.ipv6.conf.all.forwarding = 1
+net.ipv6.conf.default.accept_ra = 2
 """
 
 SSHD = """\
@@ -125,6 +139,7 @@ def _hypervisor(root: Path) -> None:
     etc = root / "etc"
     _file(etc / "network/interfaces", HYPERVISOR_INTERFACES)
     _file(etc / "sysctl.d/pve.conf", HYPERVISOR_SYSCTLS)
+    _file(etc / "sysctl.d/90-routing.conf", OWNER_SYSCTLS)
     program = root / "usr/local/lib/glasslab/listeners.py"
     program.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(HERE / "listeners.py", program)

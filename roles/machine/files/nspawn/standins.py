@@ -51,7 +51,8 @@ def _listener(lab: Lab, name: str) -> Standin:
     addresses, ports = topology.LISTENERS[name]
     targets = tuple((address, port) for address in addresses for port in ports)
     program = (keys.interpreter(), "-S", str(lab.runtime / "program/listeners.py"), name)
-    return Standin(name, name, program + tuple(f"{address}:{port}" for address, port in targets), targets)
+    words = (f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address, port in targets)
+    return Standin(name, name, (*program, *words), targets)
 
 
 def model_api(lab: Lab, model: dict[str, Any]) -> Standin:
@@ -91,7 +92,7 @@ def wait_until_ready(
 
 def _answers(lab: Lab, namespace: str, address: str, port: int) -> bool:
     with netns.inside(netns.path(lab, namespace)):
-        probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        probe = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     with probe:
         probe.settimeout(1.0)
         return probe.connect_ex((address, port)) == 0

@@ -11,8 +11,18 @@ from errors import LabError
 NAMESPACES = ("pve", "agent", "logs", "lan", "otherlab", "internet", "ctl")
 RESOLVER = "203.0.113.53"
 MODEL_ADDRESS = "203.0.113.10"
+OTHER_RESOLVER = "203.0.113.54"
 ELSEWHERE_ADDRESS = "203.0.113.80"
-NAMES = {"model.glasslab.test": MODEL_ADDRESS, "elsewhere.glasslab.test": ELSEWHERE_ADDRESS}
+DOH_ADDRESS = "203.0.113.81"
+PACKAGES_ADDRESS = "203.0.113.82"
+# The model's address has a second name, as any address of a large provider has.
+NAMES = {
+    "model.glasslab.test": MODEL_ADDRESS,
+    "other.glasslab.test": MODEL_ADDRESS,
+    "elsewhere.glasslab.test": ELSEWHERE_ADDRESS,
+    "doh.glasslab.test": DOH_ADDRESS,
+    "packages.glasslab.test": PACKAGES_ADDRESS,
+}
 
 
 @dataclass(frozen=True)
@@ -68,37 +78,43 @@ HOST_COMMANDS = {
         "link set port-ctl master brlan up",
         "address add 192.168.50.1/24 dev brlan",
         "address add 192.168.50.10/24 dev brlan",
+        "address add fd50::1/64 dev brlan nodad",
+        "address add fd50::10/64 dev brlan nodad",
         "link set brlan up",
         "address add 203.0.113.1/24 dev internet0",
         "link set internet0 up",
     ),
     "internet": (
-        f"address add {MODEL_ADDRESS}/24 dev eth0",
+        *(f"address add {address}/24 dev eth0" for address in dict.fromkeys(NAMES.values())),
         f"address add {RESOLVER}/24 dev eth0",
-        f"address add {ELSEWHERE_ADDRESS}/24 dev eth0",
+        f"address add {OTHER_RESOLVER}/24 dev eth0",
         "link set eth0 up",
         "route add 192.168.50.0/24 via 203.0.113.1",
     ),
     "otherlab": (
         "address add 10.20.20.10/24 dev eth0",
+        "address add fd20::10/64 dev eth0 nodad",
         "link set eth0 up",
         "route add default via 10.20.20.1",
+        "route add default via fd20::1",
     ),
     "ctl": (
         "address add 192.168.50.100/24 dev eth0",
+        "address add fd50::100/64 dev eth0 nodad",
         "link set eth0 up",
         "route add default via 192.168.50.1",
         # positive controls: from here every target must answer
         "route add 10.10.10.0/24 via 192.168.50.2",
         "route add 10.20.20.0/24 via 192.168.50.2",
+        "route add fd20::/64 via fd50::2",
     ),
 }
 
 # namespace -> addresses and ports on which a listener answers, over TCP and UDP
 LISTENERS = {
-    "lan": (("192.168.50.10", "192.168.50.1"), (22, 80, 443, 445, 8006)),
-    "otherlab": (("10.20.20.10",), (22, 80, 8088)),
-    "internet": ((ELSEWHERE_ADDRESS,), (80, 443)),
+    "lan": (("192.168.50.10", "192.168.50.1", "fd50::10", "fd50::1"), (22, 80, 443, 445, 8006)),
+    "otherlab": (("10.20.20.10", "fd20::10"), (22, 80, 8088)),
+    "internet": ((ELSEWHERE_ADDRESS, OTHER_RESOLVER), (53, 80, 443, 853)),
 }
 
 
