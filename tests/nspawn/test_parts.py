@@ -21,11 +21,13 @@ import kernel_modules
 import keys
 import lab as cli
 import machine_fingerprint
+import mirror
 import netns
 import preflight
 import standins
 import state
 import topology
+import webhosts
 from errors import LabError, attempt, run
 
 PROGRAM = Path(__file__).resolve().parents[2] / "roles/machine/files/nspawn/lab.py"
@@ -438,3 +440,33 @@ def test_fingerprint_tells_a_changed_setting_and_forgives_a_loaded_module() -> N
 def test_fingerprint_of_a_machine_at_rest_is_the_same_twice() -> None:
     lab_id = "nosuchlab"
     assert machine_fingerprint.difference(machine_fingerprint.text(lab_id), machine_fingerprint.text(lab_id)) == ""
+
+
+def test_the_mirror_serves_a_package_that_dpkg_takes(tmp_path: Path) -> None:
+    found = mirror.files()
+    assert found == mirror.files()  # the same bytes each time: an index that was fetched stays true
+    (tmp_path / "one.deb").write_bytes(found["/glasslab-sample_1.0_all.deb"])
+    assert run(["dpkg-deb", "--show", str(tmp_path / "one.deb")]) == "glasslab-sample\t1.0\n"
+    run(["dpkg-deb", "--extract", str(tmp_path / "one.deb"), str(tmp_path)])
+    assert (tmp_path / "usr/share/glasslab-sample/here").read_text() == "from the mirror\n"
+
+
+def test_dns_over_https_answers_queries_and_nothing_else() -> None:
+    question = b"\x12\x34\1\0\0\1\0\0\0\0\0\0" + b"\1a\0" + b"\0\1\0\1"
+    answer = webhosts.dns_answer(question)
+    assert answer[:2] == b"\x12\x34"
+    assert answer[12:] == b"\1a\0\0\1\0\1" + b"\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4" + bytes([203, 0, 113, 80])
+    for other in (b"", b"hello", bytes(12), bytes(40)):
+        with pytest.raises(ValueError, match="no DNS query"):
+            webhosts.dns_answer(other)
+
+
+def test_web_hosts_speak_tls_once_there_is_a_certificate(lab: topology.Lab) -> None:
+    assert {one.name: one.ready for one in standins.all_of(lab, None)}["packages"] == (("203.0.113.82", 80),)
+    (lab.state / "ca").mkdir(parents=True)
+    for end in ("crt", "key"):
+        (lab.state / f"ca/surroundings.{end}").touch()
+    found = {one.name: one for one in standins.all_of(lab, None)}
+    assert found["doh"].ready == (("203.0.113.81", 443),)
+    assert found["packages"].ready == (("203.0.113.82", 443), ("203.0.113.82", 80))
+    assert found["packages"].argv[-1] == str(lab.state / "ca/surroundings.key")

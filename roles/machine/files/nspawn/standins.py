@@ -35,7 +35,7 @@ class Standin:
 
 def all_of(lab: Lab, model: dict[str, Any] | None) -> list[Standin]:
     """Every stand-in of the lab. Raises LabError for a model specification that is neither a command nor a relay."""
-    found = [_resolver(), *(_listener(lab, name) for name in topology.LISTENERS)]
+    found = [_resolver(), *(_listener(lab, name) for name in topology.LISTENERS), *_web_hosts(lab)]
     return [*found, model_api(lab, model)] if model else found
 
 
@@ -53,6 +53,20 @@ def _listener(lab: Lab, name: str) -> Standin:
     program = (keys.interpreter(), "-S", str(lab.runtime / "program/listeners.py"), name)
     words = (f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address, port in targets)
     return Standin(name, name, (*program, *words), targets)
+
+
+def _web_hosts(lab: Lab) -> list[Standin]:
+    """With TLS once the lab has a certificate for them, which the program's caller makes."""
+    certificate, key = (lab.state / f"ca/surroundings.{end}" for end in ("crt", "key"))
+    pair = (str(certificate), str(key)) if certificate.exists() and key.exists() else ()
+    program = (keys.interpreter(), "-s", "-E", str(lab.runtime / "program/webhosts.py"))
+    doh = ("doh", topology.DOH_ADDRESS, (443,) if pair else ())
+    packages = ("packages", topology.PACKAGES_ADDRESS, (443, 80) if pair else (80,))
+    return [
+        Standin(name, "internet", (*program, name, address, *pair), tuple((address, port) for port in ports))
+        for name, address, ports in (doh, packages)
+        if ports
+    ]
 
 
 def model_api(lab: Lab, model: dict[str, Any]) -> Standin:
