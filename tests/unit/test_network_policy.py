@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,29 @@ def load(name: str) -> Any:
     return module
 
 
+def load_policy() -> Any:
+    """The role's filter plugin."""
+    found = importlib.util.spec_from_file_location("glasslab_policy", ROLE / "filter_plugins" / "glasslab_policy.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
 glasslab_network = load("glasslab_network")
 preflight = load("preflight")
+network_policy = load_policy().network_policy
 
 DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
+DECLARED = list(yaml.safe_load((ROLE / "vars" / "main.yml").read_text(encoding="utf-8"))["network_declared"])
+API = {"name": "api", "from": "agent", "names": ["api.example.org"], "protocol": "tcp", "ports": [443], "why": "-"}
 WEB = {"name": "web", "from": "agent", "to": "9.9.9.9", "protocol": "tcp", "ports": [80, 443], "why": "-"}
 
 
 def policy(**changes: Any) -> dict[str, Any]:
     """The role's defaults as the preflight gets them, with changes."""
-    names = ("bridge", "uplink", "address", "subnet", "guests", "flows", "special_ranges")
-    return {**{name: copy.deepcopy(DEFAULTS[f"network_{name}"]) for name in names}, **changes}
+    return {**{name: copy.deepcopy(DEFAULTS[f"network_{name}"]) for name in DECLARED}, **changes}
 
 
 def flow(**changes: Any) -> dict[str, Any]:
@@ -77,6 +90,24 @@ def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
         (flow(ports=[65536]), "ports [65536] must be"),
         (flow(name='x" -j ACCEPT'), "the name must be one word"),
         ({"flows": [WEB, WEB]}, "used once"),
+        (flow(**{"from": []}), "from [] must name at least one guest"),
+        (flow(**{"from": ["agent", "agent"]}), "each once"),
+        (flow(to=None), "give either `to` (a guest or an address) or `names`"),
+        (flow(names=["api.example.org"]), "give either `to`"),
+        (flow(to="agent"), "from and to are the same guest 'agent'"),
+        (flow(to="logs", modes=["open"]), "modes ['open']: a flow to a guest holds in every mode"),
+        ({"flows": [{**API, "protocol": "udp"}]}, "by name only tcp"),
+        *(
+            ({"flows": [{**API, "names": [name]}]}, f"name {name!r} is not a DNS name")
+            for name in ("API.example.org", "*.example.org", "localhost", "10.0.0.1", "a..b", "x.org\nserver=9.9.9.9")
+        ),
+        ({"name_addresses": {"api.example.org": "10.10.10.9"}}, "10.10.10.9 is not one IPv4 address outside"),
+        ({"name_addresses": {"api.example.org": "192.0.2.53"}}, "192.0.2.53 is taken by network_resolver_address"),
+        ({"resolver_address": "dns.example.org"}, "network_resolver_address: dns.example.org is not one"),
+        ({"resolver_address": "192.0.2.130"}, "network_names_range 192.0.2.128/25 must not hold 192.0.2.130"),
+        ({"names_range": "192.0.2.128/32", "flows": [API, {**WEB, "to": None, "names": ["b.example.org"]}]}, "room"),
+        ({"names_range": "10.10.0.0/16"}, "network_names_range 10.10.0.0/16 is not"),
+        ({"connection_limit": 0}, "network_connection_limit 0 must be"),
     ],
 )
 def test_refused(changes: dict[str, Any], said: str) -> None:
@@ -92,36 +123,127 @@ def test_block_of_the_role_is_not_taken_for_somebody_elses() -> None:
 def rendered(name: str, **changes: Any) -> list[str]:
     """A rule file's lines, without comments, as the role renders it."""
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
-    environment.filters["zip"] = zip  # of Ansible's filters the one that the templates use
+    environment.filters["to_json"] = json.dumps
     text = environment.from_string((ROLE / "templates" / f"{name}.j2").read_text(encoding="utf-8"))
-    lines = text.render(DEFAULTS | {"ansible_managed": "Ansible managed"} | changes).splitlines()
+    told = {"ansible_managed": "Ansible managed", "network_policy": network_policy(policy(**changes))}
+    lines = text.render(told).splitlines()
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
-def test_a_flow_is_written_once_where_it_belongs() -> None:
-    lines = rendered("rules.v4", network_flows=[*DEFAULTS["network_flows"], WEB])
-    accepted = [line for line in lines if "--comment" in line]
-    assert accepted == [
-        "-A GLASSLAB-FORWARD -i vmbr1 -o vmbr1 -s 10.10.10.10 -d 10.10.10.20 -p tcp -m tcp --dport 8088"
-        ' -m comment --comment "flow log" -j ACCEPT',
-        "-A GLASSLAB-FORWARD -i vmbr1 -o vmbr0 -s 10.10.10.10 -d 9.9.9.9 -p tcp -m multiport --dports 80,443"
-        ' -m comment --comment "flow web" -j ACCEPT',
+def with_flows(*flows: dict[str, Any]) -> dict[str, Any]:
+    return {"flows": [*DEFAULTS["network_flows"], *flows]}
+
+
+def test_a_flow_to_an_address_is_marked_and_accepted_and_nothing_else_is() -> None:
+    lines = rendered("rules.v4", **with_flows(WEB))
+    way = "-s 10.10.10.10 -d 9.9.9.9 -p tcp -m multiport --dports 80,443"
+    assert [line for line in lines if "9.9.9.9" in line and "NFLOG" not in line] == [
+        f'-A GLASSLAB-ROUTE {way} -m comment --comment "flow web" -g GLASSLAB-MARK',
+        f'-A GLASSLAB-FORWARD -i vmbr1 -o vmbr0 {way} -m comment --comment "flow web" -j ACCEPT',
     ]
-    special = [lines.index(f"-A GLASSLAB-FORWARD -d {one} -j DROP") for one in DEFAULTS["network_special_ranges"]]
-    assert lines.index(accepted[0]) < min(special)
-    assert max(special) < lines.index(accepted[1])
-    bridge = rendered("bridge.nft", network_flows=[*DEFAULTS["network_flows"], WEB])
+    assert len([line for line in lines if "8088" in line]) == 1
+    bridge = rendered("bridge.nft", **with_flows(WEB))
     assert [line for line in bridge if "9.9.9.9" in line] == []
     assert len([line for line in bridge if "8088" in line]) == 2
 
 
+def test_a_flow_by_name_is_redirected_and_never_routed() -> None:
+    changes = with_flows({**API, "ports": [443, 80]})
+    found = network_policy(policy(**changes))
+    assert found["forwarding"] is False
+    assert found["resolver"]["names"] == {"api.example.org": "192.0.2.129"}
+    assert [(door["port"], door["listen"], door["inspect"]) for door in found["services"]] == [
+        (443, 14000, "tls"),
+        (80, 14001, "http"),
+    ]
+    assert found["services"][0]["routes"] == [{"name": "api.example.org", "sources": ["10.10.10.10"]}]
+    lines = rendered("rules.v4", **changes)
+    redirects = [line for line in lines if "REDIRECT" in line]
+    assert [line.split(" -m comment")[0].split(" -j ")[0] for line in redirects] == [
+        "-A GLASSLAB-PREROUTING -s 10.10.10.10 -d 192.0.2.53 -p udp -m udp --dport 53",
+        "-A GLASSLAB-PREROUTING -s 10.10.10.10 -d 192.0.2.53 -p tcp -m tcp --dport 53",
+        "-A GLASSLAB-PREROUTING -s 10.10.10.10 -d 192.0.2.129 -p tcp -m tcp --dport 443",
+        "-A GLASSLAB-PREROUTING -s 10.10.10.10 -d 192.0.2.129 -p tcp -m tcp --dport 80",
+    ]
+    assert not [line for line in lines if "GLASSLAB-MARK" in line or "MASQUERADE" in line]
+    # what reaches the hypervisor itself must have been redirected, or be a reply
+    accepted = [line for line in lines if line.startswith("-A GLASSLAB-INPUT") and line.endswith("ACCEPT")]
+    assert all("--ctstate DNAT" in line or "--ctdir REPLY" in line for line in accepted)
+
+
+MODES = ("allowlist", "open", "closed", "build")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes(mode: str) -> None:
+    flows = with_flows(API, {**API, "name": "packages", "names": ["deb.example.org"], "modes": ["build"]}, WEB)
+    found = network_policy(policy(mode=mode, **flows))
+    by_name = {"allowlist": ["api"], "open": [], "closed": [], "build": ["api", "packages"]}
+    assert [one["flow"] for one in found["named"]] == by_name[mode]
+    assert [one["flow"] for one in found["routed"]] == ([] if mode in ("open", "closed") else ["web"])
+    assert [one["flow"] for one in found["bridged"]] == ["log"]
+    assert found["open"] == (["10.10.10.10"] if mode == "open" else []), "the log's machine has no way out"
+    assert (found["resolver"] is None) == (mode in ("open", "closed"))
+    assert found["forwarding"] == (mode != "closed")
+
+
+def test_in_open_mode_special_ranges_come_first() -> None:
+    lines = rendered("rules.v4", mode="open", **with_flows(API))
+    for chain, last in (("ROUTE", "-g GLASSLAB-MARK"), ("FORWARD", "-j ACCEPT")):
+        ranges = [i for i, line in enumerate(lines) if line.startswith(f"-A GLASSLAB-{chain} -d ")]
+        ways_out = [
+            i
+            for i, line in enumerate(lines)
+            if line.startswith(f"-A GLASSLAB-{chain} ") and line.endswith(last) and "-s 10.10.10.10 -p" in line
+        ]
+        assert len(ranges) == len(DEFAULTS["network_special_ranges"])
+        assert len(ways_out) == 3
+        assert max(ranges) < min(ways_out)
+
+
+def test_agents_are_isolated_from_each_other_and_not_from_the_log() -> None:
+    guests = [
+        {"name": name, "address": f"10.10.10.{n}", "mac": f"02:10:00:00:00:{n}", "port": f"tap1{n}i0"}
+        for name, n in (("agent", 10), ("other", 11), ("logs", 20))
+    ]
+    log = {**DEFAULTS["network_flows"][0], "from": ["agent", "other"]}
+    found = network_policy(policy(guests=guests, flows=[log]))
+    assert [(one["name"], one["isolated"], one["peers"]) for one in found["guests"]] == [
+        ("agent", True, ["10.10.10.20"]),
+        ("other", True, ["10.10.10.20"]),
+        ("logs", False, ["10.10.10.10", "10.10.10.11"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("port", "entries", "inner"),
+    [
+        ("tap101i0", ["tap101i0", "fwpr101p0"], ["tap101i0", "fwln101i0"]),
+        ("veth102i1", ["veth102i1", "fwpr102p1"], ["veth102i1", "fwln102i1"]),
+        ("vnet3", ["vnet3"], None),
+    ],
+)
+def test_a_port_is_known_by_each_of_its_names(port: str, entries: list[str], inner: list[str] | None) -> None:
+    found = network_policy(policy(**guest(port=port)))["guests"][1]
+    assert (found["entries"], found["inner"]) == (entries, inner)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["rules.v4", "rules.v6"])
-def test_without_flows_every_chain_ends_in_a_drop(name: str) -> None:
-    lines = rendered(name, network_flows=[])
-    chains = {line[1:].split()[0] for line in lines if line.startswith(":")} - {"GLASSLAB-POSTROUTING"}
-    for chain in chains:
+def test_every_chain_that_judges_ends_in_a_drop(name: str, mode: str) -> None:
+    lines = rendered(name, mode=mode, **with_flows(API, WEB))
+    judging = ("RAW", "INPUT", "FORWARD", "OUTPUT")
+    chains = {line[1:].split()[0] for line in lines if line.startswith(":")}
+    for chain in chains & {f"GLASSLAB-{one}" for one in judging}:
         assert [line for line in lines if line.startswith(f"-A {chain} ")][-1] == f"-A {chain} -j DROP"
-    assert not [line for line in lines if line.endswith("-j ACCEPT") and "ctdir REPLY" not in line]
+
+
+@pytest.mark.parametrize("name", ["rules.v4", "rules.v6", "bridge.nft"])
+def test_without_guests_and_flows_nothing_is_accepted_but_replies(name: str) -> None:
+    lines = rendered(name, guests=[], flows=[])
+    accepted = [line for line in lines if line.endswith("ACCEPT")]
+    assert all("--ctdir REPLY" in line for line in accepted)
+    assert not any("elements" in line for line in lines)
 
 
 def test_jumps_are_taken_out_and_put_first_in_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,46 +277,6 @@ def test_jumps_are_taken_out_and_put_first_in_one_transaction(monkeypatch: pytes
 
 
 WALLS = glasslab_network.FILES
-KERNEL_V4 = """*filter
--A INPUT -i vmbr1 -j GLASSLAB-INPUT
--A INPUT -i tap1 -j GLASSLAB-INPUT
--A FORWARD -i vmbr1 -j GLASSLAB-FORWARD
--A FORWARD -o vmbr1 -j GLASSLAB-FORWARD
--A FORWARD -i tap1 -j GLASSLAB-FORWARD
--A GLASSLAB-INPUT -j DROP
--A GLASSLAB-FORWARD -d 10.0.0.0/8 -j DROP
--A GLASSLAB-FORWARD -j DROP
-"""
-KERNEL = {
-    "iptables-save": KERNEL_V4,
-    "ip6tables-save": KERNEL_V4 + "-A OUTPUT -o vmbr1 -j GLASSLAB-OUTPUT\n-A GLASSLAB-OUTPUT -j DROP\n",
-    "nft list tables": "table bridge glasslab\n",
-    "nft list table": "chain forward {\ntype filter hook forward priority filter\niifname tap1 goto guests\n}\n",
-}
-
-
-def kernel(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """A kernel with whole walls, as the tools would describe it; what is taken out of it is gone."""
-    holds = dict(KERNEL)
-    monkeypatch.setattr(glasslab_network, "run", lambda *words, text=None: holds[" ".join(words[:3])])
-    return holds
-
-
-@pytest.mark.parametrize(
-    ("tool", "line"),
-    [(tool, line) for tool in ("iptables-save", "ip6tables-save") for line in KERNEL[tool].splitlines()[1:]]
-    + [("nft list tables", "table bridge glasslab"), ("nft list table", "iifname tap1 goto guests")]
-    + [("nft list table", "type filter hook forward priority filter")],
-)
-def test_each_line_of_the_walls_is_missed(tool: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"bridge": "vmbr1", "uplink": "vmbr0", "ports": ["tap1"]}
-    holds = kernel(monkeypatch)
-    assert glasslab_network.gaps(config) == []
-    holds[tool] = holds[tool].replace(f"{line}\n", "", 1)
-    is_wall = "10.0.0.0/8" not in line  # a range's own rule is the policy's, and compared with the file
-    assert [gap.split(",")[0].startswith("the kernel lacks") for gap in glasslab_network.gaps(config)] == [
-        True
-    ] * is_wall
 
 
 @pytest.mark.parametrize("name", WALLS)

@@ -160,19 +160,23 @@ def loaded() -> dict[str, list[str]]:
 
 def gaps(config: dict) -> list[str]:
     """What the kernel lacks of the walls, by its own words: that a tool ended with 0 does not mean that they stand."""
-    bridge, ports = config["bridge"], config["ports"]
-    wanted = [("INPUT", f"-i {name}") for name in (bridge, *ports)]
-    wanted += [("FORWARD", f"-i {name}") for name in (bridge, *ports)] + [("FORWARD", f"-o {bridge}")]
     found = []
     for name, (tool, _) in FAMILIES.items():
-        lines = saved(tool).get("filter", [])
-        own = [*wanted, ("OUTPUT", f"-o {bridge}")] if name == "rules.v6" else wanted
-        lacking = [f"-A {hook} {match} -j {OURS}{hook}" for hook, match in own]
-        lacking = [line for line in lacking if line not in lines]
-        for hook in dict(own):
-            rules = [line for line in lines if line.startswith(f"-A {OURS}{hook} ")]
-            lacking += [] if rules[-1:] == [f"-A {OURS}{hook} -j DROP"] else [f"-A {OURS}{hook} -j DROP at its end"]
+        kernel, table = saved(tool), ""
+        lacking, last = [], {}
+        for line in read(name).splitlines():
+            if line.startswith("*"):
+                table = line[1:]
+            elif line.startswith("-I "):
+                jump = re.sub(r"^-I (\S+) 1 ", r"-A \1 ", line)
+                lacking += [] if jump in kernel.get(table, []) else [jump]
+            elif line.startswith("-A "):
+                last[table, line.split()[1]] = line
+        for (table, chain), line in last.items():
+            rules = [one for one in kernel.get(table, []) if one.startswith(f"-A {chain} ")]
+            lacking += [f"{line} at its end"] if line.endswith(" -j DROP") and rules[-1:] != [line] else []
         found += [f"the kernel lacks `{tool} {line}`, of {ETC / name}" for line in lacking[:1]]
+    ports = config["ports"]
     listed = run("nft", "list", "table", "bridge", BRIDGE_TABLE) if f"bridge {BRIDGE_TABLE}" in tables() else ""
     if "hook forward" not in listed or any(not re.search(rf"\b{re.escape(port)}\b", listed) for port in ports):
         found.append(f"the kernel lacks the table bridge {BRIDGE_TABLE} or a guest's port in it, of {ETC}/bridge.nft")

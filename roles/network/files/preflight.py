@@ -18,6 +18,7 @@ BEGIN, END = "# BEGIN glasslab", "# END glasslab"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
+DNS_NAME = re.compile(r"(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def network(text: object) -> ipaddress.IPv4Network | None:
@@ -57,6 +58,9 @@ def policy_problems(policy: dict) -> list[str]:
     ranges = [(text, network(text)) for text in policy["special_ranges"]]
     problems += [f"network_special_ranges: {text} is not an IPv4 network" for text, value in ranges if value is None]
     problems += flow_problems(policy, subnet, [value for _, value in ranges if value is not None])
+    problems += name_problems(policy, subnet)
+    if not 1 <= int(policy["connection_limit"]) <= 100_000:
+        problems.append(f"network_connection_limit {policy['connection_limit']} must be from 1 to 100000")
     return problems
 
 
@@ -68,25 +72,78 @@ def flow_problems(policy: dict, subnet: ipaddress.IPv4Network, special: list[ipa
         where = f"network_flows: {flow['name']}"
         if not NAME.fullmatch(flow["name"]) or names.count(flow["name"]) > 1:
             problems.append(f"{where}: the name must be one word of letters, digits, _ and -, and used once")
-        if flow["from"] not in guests:
-            problems.append(f"{where}: from {flow['from']!r} is no guest of network_guests")
+        senders = flow["from"] if isinstance(flow["from"], list) else [flow["from"]]
+        problems += [f"{where}: from {name!r} is no guest of network_guests" for name in senders if name not in guests]
+        if not senders or len(set(map(str, senders))) < len(senders):
+            problems.append(f"{where}: from {flow['from']!r} must name at least one guest, each once")
         if not 1 <= len(flow["ports"]) <= 15 or any(not 1 <= int(port) <= 65535 for port in flow["ports"]):
             problems.append(f"{where}: ports {flow['ports']} must be 1 to 15 numbers from 1 to 65535")
-        if flow["to"] in guests:
+        by_name, target = flow.get("names") or [], flow.get("to")
+        if bool(by_name) == (target is not None):
+            problems.append(f"{where}: give either `to` (a guest or an address) or `names` (DNS names)")
+        elif by_name:
             if flow["protocol"] != "tcp":
-                problems.append(f"{where}: from guest to guest only tcp can be told from its replies inside the bridge")
-            continue
-        target = network(flow["to"])
-        if target is None:
-            problems.append(f"{where}: to {flow['to']!r} is neither a guest nor an IPv4 address")
-        elif target.overlaps(subnet):
-            problems.append(f"{where}: to {flow['to']} is inside the lab's own subnet: name the guest instead")
+                problems.append(f"{where}: by name only tcp can be held to the name")
+        elif target in guests:
+            problems += guest_flow_problems(where, flow, senders)
         else:
-            problems += [
-                f"{where}: to {flow['to']} is inside the special-purpose range {one}, which is never the internet"
-                for one in special
-                if target.overlaps(one)
-            ]
+            problems += address_problems(where, target, subnet, special)
+    return problems
+
+
+def guest_flow_problems(where: str, flow: dict, senders: list[str]) -> list[str]:
+    problems = []
+    if flow["protocol"] != "tcp":
+        problems.append(f"{where}: from guest to guest only tcp can be told from its replies inside the bridge")
+    if flow["to"] in senders:
+        problems.append(f"{where}: from and to are the same guest {flow['to']!r}")
+    if flow.get("modes"):
+        problems.append(f"{where}: modes {flow['modes']}: a flow to a guest holds in every mode: take modes out")
+    return problems
+
+
+def address_problems(
+    where: str, to: str, subnet: ipaddress.IPv4Network, special: list[ipaddress.IPv4Network]
+) -> list[str]:
+    target = network(to)
+    if target is None:
+        return [f"{where}: to {to!r} is neither a guest nor an IPv4 address (a DNS name goes into `names`)"]
+    if target.overlaps(subnet):
+        return [f"{where}: to {to} is inside the lab's own subnet: name the guest instead"]
+    return [
+        f"{where}: to {to} is inside the special-purpose range {one}, which is never the internet"
+        for one in special
+        if target.overlaps(one)
+    ]
+
+
+def name_problems(policy: dict, subnet: ipaddress.IPv4Network) -> list[str]:
+    """What is wrong with the allowed names, and with the addresses that guests are told for them."""
+    wanted = [name for flow in policy["flows"] for name in flow.get("names") or []]
+    problems = [
+        f"network_flows: name {name!r} is not a DNS name in lower case such as api.example.org"
+        for name in sorted({*wanted, *policy["name_addresses"]})
+        if not DNS_NAME.fullmatch(str(name))
+    ]
+    told = {"network_resolver_address": policy["resolver_address"]}
+    told |= {f"network_name_addresses: {name}": address for name, address in policy["name_addresses"].items()}
+    taken: dict[str, str] = {}
+    for owner, text in told.items():
+        one = network(text)
+        if one is None or one.num_addresses != 1 or one.overlaps(subnet):
+            problems.append(f"{owner}: {text} is not one IPv4 address outside network_subnet {subnet}")
+        elif text in taken:
+            problems.append(f"{owner}: address {text} is taken by {taken[text]}")
+        taken.setdefault(text, owner)
+    spare = network(policy["names_range"])
+    needed = len(set(wanted) - set(policy["name_addresses"]))
+    if spare is None or spare.overlaps(subnet) or sum(1 for _ in spare.hosts()) < needed:
+        problems.append(
+            f"network_names_range {policy['names_range']} is not an IPv4 network outside network_subnet with room for "
+            f"{needed} names"
+        )
+    elif inside := [text for text in told.values() if (one := network(text)) and one.overlaps(spare)]:
+        problems.append(f"network_names_range {spare} must not hold {', '.join(inside)}, which is given by hand")
     return problems
 
 
