@@ -10,10 +10,10 @@ protocol numbers, lengths and checksums follow from the layers. The layers (* mu
 
     ether        dst*, src, vlan [numbers, outermost first], type
     arp          op (1 request, 2 reply), sha, spa*, tha, tpa*
-    ip           src*, dst*, ttl, id, options (hex), offset (in bytes), more (true: more fragments), proto
+    ip           src*, dst*, ttl, id, options (hex), offset (bytes), more (true: fragments follow), proto, total
     ip6          src*, dst*, hop, next
     hopbyhop, destination, routing (type, addresses), fragment (offset, more, id)     IPv6 extension headers
-    udp, tcp     sport*, dport*; tcp: flags (default SYN), seq, ack
+    udp, tcp     sport*, dport*; udp: length; tcp: flags (default SYN), seq, ack
     icmp, icmp6  type*, code, rest (hex, the four bytes after the checksum), body (hex)
     igmp         type*, group
     ndoption     the tag as an option that neighbour discovery passes over
@@ -26,8 +26,8 @@ As a module: `build(frame, own_mac, macs)` gives a frame's bytes, `layers(...)` 
 Only the standard library, any Python from 3.9 on.
 """
 
+import fcntl
 import json
-import pathlib
 import socket
 import struct
 import sys
@@ -50,6 +50,7 @@ NUMBERS = {
 }
 NO_NEXT_HEADER = 59
 SYN = 2
+SIOCGIFHWADDR = 0x8927
 
 
 def mark(tag):
@@ -129,7 +130,7 @@ def ip(fields, data, around):
     words = 5 + len(options) // 4
     piece = fields.get("offset", 0) // 8 | (0x2000 if fields.get("more") else 0)
     protocol = fields.get("proto", around.number(253))
-    total = 4 * words + len(data)
+    total = fields.get("total", 4 * words + len(data))
     head = struct.pack(
         "!BBHHHBBH", 0x40 | words, 0, total, fields.get("id", 1), piece, fields.get("ttl", 64), protocol, 0
     )
@@ -159,8 +160,9 @@ def fragment(fields, data, around):
 
 
 def udp(fields, data, around):
-    head = struct.pack("!HHHH", fields["sport"], fields["dport"], 8 + len(data), 0)
-    return around.summed(17, head + data, 6)
+    # The first fragment of a datagram gives the length of the whole, and no checksum: that would be over all of it.
+    whole = struct.pack("!HHHH", fields["sport"], fields["dport"], fields.get("length", 8 + len(data)), 0) + data
+    return whole if "length" in fields else around.summed(17, whole, 6)
 
 
 def tcp(fields, data, around):
@@ -239,6 +241,11 @@ def build(frame, own, macs):
     return layers(frame["layers"], mark(frame["tag"]), own, macs)
 
 
+def hardware(one, interface):
+    """An interface's own MAC, asked of the kernel: what lies in /sys may be another network namespace's."""
+    return fcntl.ioctl(one, SIOCGIFHWADDR, struct.pack("256s", interface.encode("ascii")))[18:24]
+
+
 def send(order):
     """Send an order's frames in their sequence. Frames that cannot be built or sent are named, the others go out."""
     sockets, sent, failed = {}, 0, {}
@@ -247,10 +254,8 @@ def send(order):
             interface = frame.get("interface") or order["interface"]
             try:
                 if interface not in sockets:
-                    where = pathlib.Path("/sys/class/net") / interface / "address"
-                    own = mac(where.read_text(encoding="ascii").strip())
                     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-                    sockets[interface] = wire, own
+                    sockets[interface] = wire, hardware(wire, interface)
                     wire.bind((interface, 0))
                 wire, own = sockets[interface]
                 wire.send(build(frame, own, order.get("macs", {})))

@@ -17,6 +17,8 @@ As a module: `with Watch() as watch:` begins to watch, `watch.report()` says wha
 Only the standard library, any Python from 3.9 on.
 """
 
+import contextlib
+import fcntl
 import json
 import pathlib
 import re
@@ -28,6 +30,7 @@ import time
 TAG = re.compile(rb"<gl:([0-9a-f]{8})>")
 ALL = 0x0003  # ETH_P_ALL
 SO_RCVBUFFORCE = 33
+SIOCGIFHWADDR = 0x8927
 ROOM = 16 << 20  # bytes: what arrives between two reports must not be lost
 FOUR = (1, 2, 4, 6, 17, 41, 47, 50, 132, 253)
 SIX = (4, 6, 17, 41, 47, 50, 58)
@@ -120,6 +123,12 @@ class Watch:
                 source = where[0].partition("%")[0]
                 self.sightings |= {(tag.decode(), "accepted", "", source, "") for tag in TAG.findall(data)}
 
+    def forget(self):
+        """Begin anew: what has arrived until now is not told."""
+        self.read()
+        for found in (self.sightings, self.answers, self.arp):
+            found.clear()
+
     def report(self):
         """What has arrived since the watch began, and the tables as they are now."""
         self.read()
@@ -138,8 +147,19 @@ def tables():
         "neighbours": neighbours,
         "default_routes6": default_routes6(),
         "fdb": {mac: port for bridge in net.glob("*/brforward") for mac, port in forwarding(bridge).items()},
-        "links": {one.parent.name: one.read_text(encoding="ascii").strip() for one in net.glob("*/address")},
+        "links": links(),
     }
+
+
+def links():
+    """This machine's interfaces and their MACs, asked of the kernel: /sys may show another network namespace's."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has gone meanwhile
+                asked = fcntl.ioctl(one, SIOCGIFHWADDR, struct.pack("256s", name.encode("ascii")))
+                found[name] = colons(asked[18:24])
+    return found
 
 
 def default_routes6():

@@ -1,0 +1,332 @@
+"""Carries out rows of attackrows.py on the lab under test: all at once, each with its positive controls.
+
+`observe(ROWS)` sends every row's frames in one batch while every place watches, and says of each row
+
+    reachable   seen where it must not be (or may, by design)
+    blocked     not seen, although this very frame came in at the hypervisor's port, that place's watch saw a control
+                frame of the same batch, and the sender's own allowed traffic got through
+    unproven    not seen, and one of those is missing: that a dead network is silent proves nothing
+
+The processes at the places stay from one call to the next; `close()` ends them, and so does the end of the program.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attackrows import Row
+from forging import AGENT, AGENT6, GATEWAY, HELD, INTERNET, LAN, LOGS, OTHER, Layers, arp, echo, tcp, udp
+from isolationtools import VERIFY, command
+
+Report = dict[str, Any]
+PLACES = {
+    "pve": ("exec", "pve"),
+    "agent": ("exec", "agent"),
+    "logs": ("exec", "logs"),
+    "lan": ("ns-exec", "lan"),
+    "otherlab": ("ns-exec", "otherlab"),
+    "internet": ("ns-exec", "internet"),
+}
+INTERFACES = {"lan": "brlan"}  # the others' is eth0
+PORTS = {"agent": "tap101i0", "logs": "tap102i0", "lan": "eno1", "internet": "eno1", "otherlab": "tap201i0"}
+LINKS = {
+    "gateway": ("pve", "vmbr1"),
+    "pve-lan": ("pve", "vmbr0"),
+    "pve-other": ("pve", "vmbr2"),
+    "agent": ("agent", "eth0"),
+    "logs": ("logs", "eth0"),
+    "otherlab": ("otherlab", "eth0"),
+    "lan": ("lan", "brlan"),
+    "router": ("lan", "internet0"),
+}
+SETTLE = 0.1  # seconds for what is on its way; the way is inside one kernel
+PROGRAMS = {
+    "attacks": VERIFY / "files" / "attacks.py",
+    "sink": VERIFY / "files" / "sink.py",
+    "outpost": Path(__file__).with_name("outpost.py"),
+}
+# The modules come as one line, so that a place needs nothing but a Python.
+LOADER = """
+import json, sys, types
+for name, text in json.loads(sys.stdin.readline()).items():
+    sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), sys.modules[name].__dict__)
+sys.modules["outpost"].serve()
+"""
+# Where the agent's held connection goes, by mode. Other modes have none.
+HELD_TO = {"allowlist": ("203.0.113.10", 443), "build": ("203.0.113.10", 443), "open": (INTERNET, 80)}
+
+
+def _from_pve(name: str, interface: str, frame: Layers, *seen: str) -> Row:
+    return Row(f"C {name}", f"control: pve to {name}", f"pve/{interface}", (frame,), seen)
+
+
+CONTROLS = (
+    Row(
+        "C agent flow",
+        "control: the agent's flow to the log",
+        "agent",
+        (tcp(LOGS, 8088, to="@logs"),),
+        ("logs", "reply"),
+    ),
+    *(
+        Row(
+            f"C {name} arp",
+            f"control: {name} asks for the gateway",
+            name,
+            (arp(GATEWAY, claims=address),),
+            ("pve:vmbr1", "reply"),
+        )
+        for name, address in (("agent", AGENT), ("logs", LOGS))
+    ),
+    Row(
+        "C lan ping",
+        "control: LAN to pve",
+        "lan",
+        (echo("192.168.50.2", source=LAN, to="@pve-lan"),),
+        ("pve:accepted", "reply"),
+    ),
+    Row(
+        "C otherlab ping",
+        "control: other lab to pve",
+        "otherlab",
+        (echo("10.20.20.1", source=OTHER, to="@pve-other"),),
+        ("reply",),
+    ),
+    Row(
+        "C internet ping",
+        "control: internet to pve",
+        "internet",
+        (echo("192.168.50.2", source=INTERNET, to="@router"),),
+        ("reply",),
+    ),
+    _from_pve("agent", "vmbr1", udp(AGENT, source=GATEWAY, to="@agent"), "agent"),
+    _from_pve("logs", "vmbr1", udp(LOGS, source=GATEWAY, to="@logs"), "logs", "logs:accepted"),
+    _from_pve("lan", "vmbr0", udp(LAN, source="192.168.50.2", to="@lan"), "lan"),
+    _from_pve("internet", "vmbr0", udp(INTERNET, source="192.168.50.2", to="@lan"), "internet"),
+    _from_pve("otherlab", "vmbr2", udp(OTHER, source="10.20.20.1", to="@otherlab"), "otherlab"),
+)
+# What a sender needs, and what a place to be seen at, before silence counts as blocked.
+SENDERS = {
+    "agent": ("C agent flow", "C agent arp"),
+    "logs": ("C logs arp",),
+    "lan": ("C lan ping",),
+    "otherlab": ("C otherlab ping",),
+    "internet": ("C internet ping",),
+}
+LOOPBACK = {"C pve IPv4": "127.0.0.1", "C pve IPv6": "::1"}
+SINKS = {name: (f"C {name}",) for name in ("agent", "logs", "lan", "internet", "otherlab")} | {
+    "logs:accepted": ("C logs",),
+    "pve:accepted": tuple(LOOPBACK),
+    **{f"pve:{what}": ("C agent arp",) for what in ("vmbr1", "route", "fdb", "neighbour")},
+    **{f"logs:{what}": ("C logs",) for what in ("route", "neighbour")},
+    "reply": (),
+}
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What became of a row: the verdict, where it was seen (with the source it came under), and why it is unproven."""
+
+    verdict: str
+    seen: tuple[str, ...] = ()
+    why: str = ""
+
+
+class Outposts:
+    """The processes at the places."""
+
+    def __init__(self) -> None:
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.programs = json.dumps({name: path.read_text(encoding="utf-8") for name, path in PROGRAMS.items()})
+
+    def start(self) -> None:
+        """Start those that do not run (yet, or no more: a machine has rebooted)."""
+        for name, place in PLACES.items():
+            if name in self.processes and self.processes[name].poll() is None:
+                continue
+            words = command(place, "python3", "-u", "-c", LOADER)
+            one = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.processes[name] = one
+            self._write(name, self.programs)
+
+    def _write(self, name: str, line: str) -> None:
+        pipe = self.processes[name].stdin
+        assert pipe is not None
+        pipe.write(line + "\n")
+        pipe.flush()
+
+    def ask(self, orders: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Give each place its order at once; their answers."""
+        for name, order in orders.items():
+            self._write(name, json.dumps(order))
+        answers = {}
+        for name in orders:
+            pipe = self.processes[name].stdout
+            assert pipe is not None
+            line = pipe.readline()
+            assert line, f"{name}: the outpost has ended: {orders[name]['verb']}"
+            answers[name] = json.loads(line)
+        return answers
+
+    def ask_all(self, verb: str) -> dict[str, Any]:
+        """The same order for every place."""
+        return self.ask({name: {"verb": verb} for name in PLACES})
+
+    def close(self) -> None:
+        """End them."""
+        for one in self.processes.values():
+            assert one.stdin is not None
+            one.stdin.close()
+            one.wait(10)
+            assert one.stdout is not None
+            one.stdout.close()
+        self.processes.clear()
+
+
+OUTPOSTS = Outposts()
+atexit.register(OUTPOSTS.close)
+_batches = itertools.count(int(time.time()) % 0x1000 * 16)
+
+
+def close() -> None:
+    """End the processes at the places."""
+    OUTPOSTS.close()
+
+
+class Batch:
+    """One sending of rows: their tags and ports, and what came of them."""
+
+    def __init__(self, rows: Iterable[Row], links: dict[str, dict[str, str]]) -> None:
+        self.number = next(_batches) & 0xFFFF
+        self.rows = [*CONTROLS, *rows]
+        self.macs = {name: links[place][interface] for name, (place, interface) in LINKS.items()}
+        self.words = {f"@{name}": mac for name, mac in self.macs.items()}
+        self.words |= {f"@{name}6": link_local(self.macs[name]) for name in ("gateway", "logs")}
+        self.tags: dict[str, list[str]] = {}
+        self.ports: dict[str, int] = {}
+        counter = itertools.count(1)
+        for position, row in enumerate(self.rows):
+            assert row.id not in self.tags, f"two rows are called {row.id}"
+            self.tags[row.id] = [f"{self.number:04x}{next(counter):04x}" for _ in row.frames]
+            self.ports[row.id] = 10000 + (self.number * 499 + position) % 20000
+        self.loopback = {name: f"{self.number:04x}{next(counter):04x}" for name in LOOPBACK}
+        self.reports: dict[str, Report] = {}
+
+    def orders(self, *, last: bool) -> dict[str, dict[str, Any]]:
+        """What each place has to send."""
+        frames: dict[str, list[dict[str, Any]]] = {}
+        for row in (row for row in self.rows if row.last == last):
+            place, _, interface = row.sender.partition("/")
+            for tag, layers in zip(self.tags[row.id], row.frames, strict=True):
+                filled = self.fill(layers, self.ports[row.id])
+                way = {"interface": interface or INTERFACES.get(place, "eth0")}
+                frames.setdefault(place, []).append({"tag": tag, "layers": filled, **way})
+        found = {place: {"verb": "send", "frames": ones} for place, ones in frames.items()}
+        if not last:
+            found["pve"]["datagrams"] = [[LOOPBACK[name], 9, tag] for name, tag in self.loopback.items()]
+        return found
+
+    def fill(self, value: Any, port: int) -> Any:
+        """A frame with its names and its port put in."""
+        if isinstance(value, dict):
+            return {key: self.fill(one, port) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.fill(one, port) for one in value]
+        return port if value == "@port" else self.words.get(value, value) if isinstance(value, str) else value
+
+    def marked(self, row: Row) -> set[str]:
+        """The tags of a row whose arrival says something."""
+        return {tag for position, tag in enumerate(self.tags[row.id]) if position not in row.unmarked}
+
+    def sightings(self, place: str, how: str, tags: set[str]) -> list[list[str]]:
+        """Where a place saw one of the tags."""
+        return [one for one in self.reports[place]["sightings"] if one[0] in tags and one[1] == how]
+
+    def seen_at(self, row: Row, where: str) -> str:
+        """How a row was seen there; empty when it was not."""
+        place, _, what = where.partition(":")
+        sender = row.sender.partition("/")[0]
+        if where == "reply":
+            return self.reply(row, self.reports[sender])
+        report = self.reports[place]
+        if what == "route":
+            return next((f"{where} {one}" for one, gateway in report["default_routes6"] if gateway == AGENT6), "")
+        if what == "neighbour":
+            believed = report["neighbours"].get(LOGS if place == "pve" else GATEWAY)
+            return f"{where} {believed}" if believed == self.macs["agent"] else ""
+        if what == "fdb":
+            port = report["fdb"].get(self.macs["logs"])
+            return f"{where} {port}" if port == PORTS["agent"] else ""
+        found = self.sightings(place, "accepted" if what == "accepted" else "wire", self.marked(row))
+        if what not in ("", "accepted"):
+            found = [one for one in found if one[2] == what]
+        return f"{where} from {found[0][3]}" if found else ""
+
+    def reply(self, row: Row, report: Report) -> str:
+        """The answer that a sender has."""
+        for source, _, own, state in report["answers"]:
+            if own == self.ports[row.id]:
+                return f"reply {state} from {source}"
+        asked = {layers[1][1]["tpa"] for layers in row.frames if layers[1][0] == "arp" and layers[1][1]["op"] == 1}
+        for address, mac in report["arp"]:
+            if address in asked:
+                return f"reply {mac} for {address}"
+        back = [one for one in report["sightings"] if one[0] in self.marked(row) and one[1] == "wire"]
+        return f"reply from {back[0][3]}" if back else ""
+
+    def judge(self) -> dict[str, Observation]:
+        """What became of each row."""
+        seen = {row.id: tuple(filter(None, (self.seen_at(row, where) for where in row.seen))) for row in self.rows}
+        working = {row.id for row in CONTROLS if len(seen[row.id]) == len(row.seen)}
+        working |= {name for name, tag in self.loopback.items() if self.sightings("pve", "accepted", {tag})}
+        at_port = {(tag, interface) for tag, how, interface, *_ in self.reports["pve"]["sightings"] if how == "wire"}
+        found = {}
+        for row in self.rows[len(CONTROLS) :]:
+            needed = [*SENDERS[row.sender], *itertools.chain.from_iterable(SINKS[where] for where in row.seen)]
+            lost = [tag for tag in self.tags[row.id] if (tag, PORTS[row.sender]) not in at_port]
+            why = [f"without {name}" for name in needed if name not in working]
+            why += [f"{len(lost)} frames did not come to {PORTS[row.sender]}"] if lost else []
+            verdict = "reachable" if seen[row.id] else "unproven" if why else "blocked"
+            found[row.id] = Observation(verdict, seen[row.id], "; ".join(why))
+        return found
+
+
+def link_local(mac: str) -> str:
+    """The address that an interface gives itself."""
+    part = [int(one, 16) for one in mac.split(":")]
+    return f"fe80::{part[0] ^ 2:02x}{part[1]:02x}:{part[2]:02x}ff:fe{part[3]:02x}:{part[4]:02x}{part[5]:02x}"
+
+
+def repair(batch: Batch) -> None:
+    """What forged frames taught the machines is unlearnt; the bridge learns from the logs machine where it is."""
+    frame = {"tag": f"{batch.number:04x}ffff", "layers": batch.fill(arp(GATEWAY, claims=LOGS), 0), "interface": "eth0"}
+    taught = {"pve": "vmbr1", "logs": "eth0", "agent": "eth0"}
+    OUTPOSTS.ask({place: {"verb": "forget", "interface": interface} for place, interface in taught.items()})
+    OUTPOSTS.ask({"logs": {"verb": "send", "frames": [frame]}})
+
+
+def observe(rows: Iterable[Row], mode: str = "allowlist") -> dict[str, Observation]:
+    """Send the rows in one batch and say what became of each, by the row's id."""
+    rows = [row for row in rows if mode in HELD_TO or not row.connection]
+    OUTPOSTS.start()
+    batch = Batch(rows, OUTPOSTS.ask_all("watch"))
+    if any(row.connection for row in rows):
+        held = OUTPOSTS.ask({"agent": {"verb": "connect", "to": HELD_TO[mode], "port": HELD}})["agent"]
+        assert held, f"the agent has no connection to {HELD_TO[mode]}: look at the way out first"
+    for last in (False, True):
+        orders = batch.orders(last=last)
+        for place, done in OUTPOSTS.ask({place: {**order, "macs": {}} for place, order in orders.items()}).items():
+            assert not done["failed"], f"{place} could not send: {done['failed']}"
+        time.sleep(SETTLE)
+    batch.reports = OUTPOSTS.ask_all("report")
+    repair(batch)
+    return batch.judge()
