@@ -35,7 +35,6 @@ def load_policy() -> Any:
     return module
 
 
-glasslab_network = load("glasslab_network")
 preflight = load("preflight")
 network_policy = load_policy().network_policy
 
@@ -246,61 +245,6 @@ def test_without_guests_and_flows_nothing_is_accepted_but_replies(name: str) -> 
     assert not any("elements" in line for line in lines)
 
 
-def test_jumps_are_taken_out_and_put_first_in_one_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    standing = (
-        "*filter\n:INPUT ACCEPT [9:9]\n:GLASSLAB-INPUT - [0:0]\n-A INPUT -j ACCEPT\n"
-        "-A INPUT -i vmbr1 -j GLASSLAB-INPUT\n"
-        "-A INPUT -i vmbr1 -j GLASSLAB-INPUT\n-A INPUT -i old -j GLASSLAB-INPUT\n-A GLASSLAB-INPUT -j DROP\nCOMMIT\n"
-    )
-    calls: list[tuple[str, ...]] = []
-
-    def run(*words: str, text: str | None = None) -> str:
-        calls.append((*words, text or ""))
-        return standing
-
-    monkeypatch.setattr(glasslab_network, "run", run)
-    glasslab_network.restore(
-        "iptables",
-        "*filter\n:GLASSLAB-INPUT - [0:0]\n-A GLASSLAB-INPUT -j DROP\n-I INPUT 1 -i vmbr1 -j GLASSLAB-INPUT\nCOMMIT\n",
-    )
-    assert [call[0] for call in calls] == ["iptables-save", "iptables-restore"]
-    assert calls[1][-1].splitlines() == [
-        "*filter",
-        ":GLASSLAB-INPUT - [0:0]",
-        "-A GLASSLAB-INPUT -j DROP",
-        "-D INPUT -i vmbr1 -j GLASSLAB-INPUT",
-        "-D INPUT -i vmbr1 -j GLASSLAB-INPUT",
-        "-D INPUT -i old -j GLASSLAB-INPUT",
-        "-I INPUT 1 -i vmbr1 -j GLASSLAB-INPUT",
-        "COMMIT",
-    ]
-
-
-WALLS = glasslab_network.FILES
-
-
-@pytest.mark.parametrize("name", WALLS)
-@pytest.mark.parametrize("kept", [0.0, 0.5, 0.98])
-def test_a_rule_file_that_was_cut_short_is_not_loaded(
-    name: str, kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some cuts load without an error and leave the bridge open: an empty file, one that ends at a COMMIT."""
-    for one in WALLS:
-        (tmp_path / one).write_text("\n".join(rendered(one)) + f"\n{glasslab_network.LAST_LINE}\n", encoding="utf-8")
-    text = (tmp_path / name).read_text(encoding="utf-8")
-    (tmp_path / name).write_text(text[: int(len(text) * kept)], encoding="utf-8")
-    monkeypatch.setattr(glasslab_network, "ETC", tmp_path)
-    monkeypatch.setattr(glasslab_network, "run", lambda *words, text=None: pytest.fail(f"{words} was run"))
-    with pytest.raises(glasslab_network.Failure, match=rf"/{name}: cut short or added to: "):
-        glasslab_network.load({"bridge": "vmbr1", "ports": []})
-
-
-@pytest.mark.parametrize("name", WALLS)
-def test_each_rule_file_ends_with_the_line_that_shows_it_is_whole(name: str) -> None:
-    text = (ROLE / "templates" / f"{name}.j2").read_text(encoding="utf-8")
-    assert text.splitlines()[-1] == glasslab_network.LAST_LINE
-
-
 def tools(folder: Path, **codes: int) -> None:
     """Programs that say their name and end with the given code."""
     for name in ("ifreload", "iptables-restore", "iptables-save", "ip6tables-restore", "ip6tables-save", "nft", "ip"):
@@ -324,18 +268,3 @@ def test_tools_that_are_missing_or_broken_are_named(tmp_path: Path, monkeypatch:
         "ip6tables-save is missing: apt-get install iptables",
         "nft fails (nft spoke): apt-get install --reinstall nftables",
     ]
-
-
-@pytest.mark.parametrize("words", [[], ["start"], ["apply", "now"]])
-def test_loader_told_nonsense_says_how_it_is_called(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert glasslab_network.main(words) == 2
-    assert capsys.readouterr().err == "usage: glasslab-network apply | check | remove\n"
-
-
-def test_loader_names_what_it_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(glasslab_network.Failure, match=r"^iptables-save cannot be run \(No such file or directory\): "):
-        glasslab_network.saved("iptables")
-    tools(tmp_path, nft=3)
-    with pytest.raises(glasslab_network.Failure, match=r"^`nft list tables` failed: nft spoke$"):
-        glasslab_network.tables()

@@ -1,0 +1,63 @@
+"""Assert, check, heal or remove the lab's walls on a hypervisor.
+
+apply   load the rules of /etc/glasslab/network (replacing ours, touching nobody else's), then let the bridge route;
+        run before the bridge exists, after each time it comes up, and by the role
+check   say what differs from the rules last loaded; exit 1 when anything does
+heal    put right what differs; what cannot be put right shuts the guests in
+watch   heal at once, whenever something changes; runs until it is stopped
+remove  take our chains, tables, routes and settings away and put back what was there before
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from . import state, walls, watch
+from .kernel import Failure
+
+
+def check() -> int:
+    """Print what differs."""
+    differs = walls.differences()
+    print("\n".join(differs) or "as loaded")
+    return 1 if differs else 0
+
+
+def heal() -> int:
+    """Print what was found."""
+    print("\n".join(walls.heal(packets=False)) or "as loaded")
+    return 0
+
+
+# Called with the lock held; the exit code is what they return (None: 0).
+VERBS: dict[str, Callable[[], int | None]] = {
+    "apply": walls.apply,
+    "check": check,
+    "heal": heal,
+    "remove": walls.remove,
+}
+# These take the lock themselves.
+LONG_VERBS: dict[str, Callable[[], int | None]] = {"watch": watch.watch}
+
+
+def main(arguments: list[str]) -> int:
+    """Run one verb; the exit code. Every failure is one line."""
+    verb = arguments[0] if len(arguments) == 1 else ""
+    if verb not in VERBS | LONG_VERBS:
+        print(f"usage: glasslab-network {' | '.join(VERBS | LONG_VERBS)}", file=sys.stderr)
+        return 2
+    try:
+        if verb in LONG_VERBS:
+            return LONG_VERBS[verb]() or 0
+        with state.lock():
+            return VERBS[verb]() or 0
+    except Failure as error:
+        print(f"glasslab-network: {verb}: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"glasslab-network: {verb}: {error.filename or state.RUN}: {error.strerror}: mend that", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

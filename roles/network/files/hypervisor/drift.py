@@ -1,0 +1,162 @@
+"""What differs between the walls that were loaded and those that stand, how it is put right, and the record of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import pathlib
+import sys
+from typing import Any
+
+from . import ports, routes, tables
+from .kernel import set_sysctl, sysctl
+from .settings import ETC, Settings
+from .state import FORMER, Record, state, store
+
+LOG = pathlib.Path("/var/log/glasslab/drift.json")
+LOG_BYTES = 1 << 20  # then it becomes drift.json.1; a reader has both
+FORWARD = "net/ipv4/ip_forward"
+
+
+@dataclasses.dataclass
+class Drift:
+    """What differs, layer by layer, in words."""
+
+    routes: list[str] = dataclasses.field(default_factory=list)
+    rules: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # by the file that puts it right
+    settings: list[str] = dataclasses.field(default_factory=list)
+    links: list[str] = dataclasses.field(default_factory=list)
+    listing: tables.Listing | None = None
+
+    @property
+    def found(self) -> list[str]:
+        """All of it."""
+        rules = [words for found in self.rules.values() for words in found]
+        return [*self.routes, *rules, *self.settings, *self.links]
+
+
+def rules(record: Record, config: Settings) -> tuple[dict[str, list[str]], tables.Listing]:
+    """What of the packet rules is not as it was loaded, by the file that puts it right."""
+    listing = tables.look()
+    now = tables.ours(listing)
+    found: dict[str, list[str]] = {}
+    for name, words in record["kernel"].items():
+        if now[name] != words:
+            found.setdefault(name, []).append(f"the kernel's rules differ from {ETC / name}")
+    gaps = tables.gaps(record["texts"], listing, config.bridge, config.ports)
+    for words in gaps:
+        found.setdefault(words.rsplit("/", 1)[1], []).append(words)
+    for name, (tool, _) in tables.FAMILIES.items():
+        words = [line for line in tables.misplaced(listing) if line.startswith(f"{tool}:")]
+        if words:
+            found.setdefault(name, []).extend(words)
+    return found, listing
+
+
+def look(record: Record, config: Settings, *, packets: bool = True) -> Drift:
+    """Compare; without `packets` only what needs no program: routes, settings, links."""
+    drift = Drift(routes=routes.differing(routes.wanted(config.ip_rules)))
+    if packets:
+        drift.rules, drift.listing = rules(record, config)
+    drift.settings = [says(path, value) for path, value in wrong_sysctls(config).items()]
+    drift.links = [f"{name} is not isolated from the other guests" for name in ports.unisolated(config)]
+    drift.links += [f"guest port {name} is in no bridge" for name in ports.loose(config)]
+    return drift
+
+
+def wrong_sysctls(config: Settings) -> dict[str, str]:
+    """Settings that are there and have another value than they should."""
+    wanted = config.sysctls | ({FORWARD: "1"} if config.forwarding else {})
+    return {path: value for path, value in wanted.items() if sysctl(path) not in (value, None)}
+
+
+def says(path: str, value: str) -> str:
+    """A wrong setting in words."""
+    if path == FORWARD:
+        return "net.ipv4.ip_forward is off"
+    if path.endswith("/disable_ipv6"):
+        return f"IPv6 is on at {path.split('/')[-2]}"
+    return f"sysctl {path.replace('/', '.')} is {sysctl(path)}, not {value}"
+
+
+def put_right(record: Record, config: Settings, drift: Drift) -> None:
+    """Route first, netfilter second, then the rest; Failure when something cannot be."""
+    if drift.routes:
+        routes.restore(routes.wanted(config.ip_rules))
+    if drift.rules:
+        assert drift.listing is not None  # look() found them in it
+        tables.load(record["texts"], drift.rules, drift.listing)
+    assert_sysctls(config)
+    for name in ports.unisolated(config):
+        ports.isolate(name)
+    if ports.loose(config):
+        ports.plug(config)
+
+
+def remember() -> Record:
+    """What `remove` has to put back, begun before our first change of this boot."""
+    former = state(FORMER)
+    if former is None:
+        former = {"sysctl": {}, "tables": tables.listed()}
+        store(FORMER, former)
+    return former
+
+
+def _set(path: str, value: str, former: Record, also: tuple[str, ...] = ()) -> None:
+    now = sysctl(path)
+    if now in (value, None):
+        return
+    for one in (path, *also):
+        former["sysctl"].setdefault(one, sysctl(one))
+    store(FORMER, former)
+    set_sysctl(path, value)
+
+
+def assert_sysctls(config: Settings) -> None:
+    """Settings of interfaces that exist; forwarding last, when everything else stands."""
+    former = remember()
+    for path, value in config.sysctls.items():
+        _set(path, value, former)
+    if config.forwarding:
+        # Writing ip_forward changes these as well.
+        each = sorted(
+            str(path.relative_to("/proc/sys")) for path in pathlib.Path("/proc/sys/net/ipv4/conf").glob("*/forwarding")
+        )
+        _set(FORWARD, "1", former, ("net/ipv4/conf/all/accept_redirects", *each))
+        for path, value in config.sysctls.items():
+            _set(path, value, former)
+    elif former["sysctl"].get(FORWARD) == "0":
+        restore_sysctls(former, lambda path: path == FORWARD or path.endswith("/forwarding"))
+
+
+def restore_sysctls(former: Record, which: Any = lambda _: True) -> None:
+    """Put former values back, ip_forward first: it changes others."""
+    for path in sorted(former["sysctl"], key=lambda path: path != FORWARD):
+        if which(path):
+            value = former["sysctl"][path]
+            if value is not None and sysctl(path) is not None:
+                set_sysctl(path, value)
+    former["sysctl"] = {path: value for path, value in former["sysctl"].items() if not which(path)}
+    store(FORMER, former)
+
+
+def write(found: list[str], outcome: str, milliseconds: float) -> None:
+    """One line a drift. Without room for it the walls stand all the same."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {
+        "time": now,
+        "event": "drift",
+        "found": found[:50],
+        "outcome": outcome,
+        "milliseconds": round(milliseconds, 1),
+    }
+    try:
+        LOG.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if LOG.exists() and LOG.stat().st_size > LOG_BYTES:
+            LOG.rename(LOG.with_name(f"{LOG.name}.1"))
+        with LOG.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")
+    except OSError as error:
+        print(f"{LOG}: {error.strerror}: the drift is not recorded there", file=sys.stderr)
+    print(f"drift: {outcome} after {milliseconds:.0f} ms: {'; '.join(found)}", file=sys.stderr, flush=True)

@@ -1,0 +1,193 @@
+"""Packet rules: iptables, ip6tables and the nft bridge table, loaded, listed and compared in the kernel's own words."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+
+from . import netlink
+from .kernel import Failure, run, run_together
+from .settings import ETC
+
+FAMILIES = {"rules.v4": ("iptables", "ip"), "rules.v6": ("ip6tables", "ip6")}
+TABLES = ("raw", "mangle", "nat", "filter", "security")
+HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
+OURS = "GLASSLAB-"
+BRIDGE_TABLE = "glasslab"
+SIMPLE_JUMP = re.compile(rf"-A \w+ -[io] [\w.+-]+ -j {OURS}[\w-]+")
+
+Listing = dict[str, dict[str, list[str]]]  # rule file: table: lines
+
+
+def listed() -> list[str]:
+    """The nftables tables there are, such as `ip filter`."""
+    try:
+        return netlink.nft_tables()
+    except OSError as error:
+        raise Failure(f"the kernel does not list its nftables tables ({error.strerror})") from error
+
+
+def look() -> Listing:
+    """What the kernel holds, everybody's; reading creates nothing, and of a table that is not there nothing is run."""
+    there = listed()
+    found: Listing = {name: {} for name in (*FAMILIES, "bridge.nft")}
+    asked: dict[str, tuple[str, ...]] = {
+        name: (f"{tool}-save",)
+        for name, (tool, family) in FAMILIES.items()
+        if any(f"{family} {table}" in there for table in TABLES)
+    }
+    if f"bridge {BRIDGE_TABLE}" in there:
+        asked["bridge.nft"] = ("nft", "--stateless", "list", "table", "bridge", BRIDGE_TABLE)
+    outputs = run_together([(command, None) for command in asked.values()])
+    for name, output in zip(asked, outputs, strict=True):
+        found[name] = saved(output) if name in FAMILIES else {BRIDGE_TABLE: output.splitlines()}
+    return found
+
+
+def saved(output: str) -> dict[str, list[str]]:
+    """Lines of iptables-save by table, without counters."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in output.splitlines():
+        if line.startswith("*"):
+            lines = found.setdefault(line[1:], [])
+        elif line[:1] in (":", "-"):
+            lines.append(re.sub(r" \[\d+:\d+\]$", "", line))
+    return found
+
+
+def is_jump(line: str) -> bool:
+    """A rule in somebody else's chain that jumps into one of ours."""
+    return line.startswith("-A ") and not line.startswith(f"-A {OURS}") and bool(re.search(rf" -[jg] {OURS}", line))
+
+
+def is_ours(line: str) -> bool:
+    """One of our chains, or a rule in one."""
+    return line.startswith((f":{OURS}", f"-A {OURS}"))
+
+
+def ours(listing: Listing) -> dict[str, list[str]]:
+    """What of the listing is ours: what has to be the same as long as the walls stand. Order matters within a chain."""
+    found = {}
+    for name in FAMILIES:
+        lines = [(table, line) for table, lines in listing[name].items() for line in lines]
+        lines = [(table, line) for table, line in lines if is_ours(line) or is_jump(line)]
+        lines.sort(key=lambda one: (one[0], one[1][0] != ":", one[1].split()[:2]))
+        found[name] = [" ".join(one) for one in lines]
+    found["bridge.nft"] = listing["bridge.nft"].get(BRIDGE_TABLE, [])
+    return found
+
+
+def restoring(text: str, standing: dict[str, list[str]]) -> str:
+    """Input of iptables-restore, a transaction a table: our chains are emptied and refilled, its jumps stand first,
+    and jumps and chains of ours that the text does not have any more are taken out."""
+    sections: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("*"):
+            lines = sections.setdefault(line[1:].strip(), [])
+        elif line[:1] in (":", "-"):
+            lines.append(line)
+    sections |= {table: [] for table, lines in standing.items() if table not in sections and any(map(is_ours, lines))}
+    out = []
+    for table, lines in sections.items():
+        there = standing.get(table, [])
+        jumps = [line for line in lines if line.startswith("-I ")]
+        declared = {line.split()[0] for line in lines if line.startswith(":")}
+        old = [line.split()[0] for line in there if line.startswith(f":{OURS}")]
+        old = [chain[1:] for chain in old if chain not in declared]
+        out += [f"*{table}", *(line for line in lines if line not in jumps)]
+        out += ["-D " + line[3:] for line in there if is_jump(line)] + jumps
+        out += [f"-F {chain}" for chain in old] + [f"-X {chain}" for chain in old] + ["COMMIT"]
+    return "\n".join(out) + "\n"
+
+
+def load(texts: dict[str, str], names: Iterable[str], listing: Listing) -> None:
+    """Load these rule files side by side; each is a transaction a table: what fails leaves the rules that stood."""
+    jobs: list[tuple[tuple[str, ...], str]] = []
+    for name in names:
+        if name in FAMILIES:
+            command = (f"{FAMILIES[name][0]}-restore", "--noflush", "-w", "10")
+            jobs.append((command, restoring(texts[name], listing[name])))
+        else:
+            jobs.append((("nft", "-f", "-"), texts[name]))
+    run_together(jobs)
+
+
+def gaps(texts: dict[str, str], listing: Listing, bridge: str, ports: list[str]) -> list[str]:
+    """What the kernel lacks of the walls, by its own words: that a tool ended with 0 does not mean that they stand."""
+    found = []
+    for name, (tool, _) in FAMILIES.items():
+        tables = saved(texts[name])
+        jumps = [line for lines in tables.values() for line in lines if line.startswith("-I ")]
+        lacking = [f"`-{way} {bridge}`" for way in "io" if not any(f" -{way} {bridge} -j " in line for line in jumps)]
+        for table, lines in tables.items():
+            lacking += _lacking(lines, listing[name].get(table, []))
+        found += [f"the kernel lacks {tool} {what}, of {ETC / name}" for what in lacking[:1]]
+    words = "\n".join(listing["bridge.nft"].get(BRIDGE_TABLE, []))
+    hooks = re.findall(r"\bhook \w+", texts["bridge.nft"]) or ["hook forward"]
+    ports = [port for port in ports if not re.search(rf"\b{re.escape(port)}\b", words)]
+    if ports or any(hook not in words for hook in hooks):
+        found.append(f"the kernel lacks the table bridge {BRIDGE_TABLE} or a guest's port in it, of {ETC}/bridge.nft")
+    return found
+
+
+def _lacking(wanted: list[str], there: list[str]) -> list[str]:
+    """Of one table: chains with fewer rules than the text gives them, or without the DROP that ends them; jumps."""
+    found = []
+    for chain in dict.fromkeys(line.split()[1] for line in wanted if line.startswith(f"-A {OURS}")):
+        own, kernels = ([line for line in lines if line.startswith(f"-A {chain} ")] for lines in (wanted, there))
+        if own[-1] == f"-A {chain} -j DROP" and kernels[-1:] != own[-1:]:
+            found.append(f"`{own[-1]}` at its end")
+        elif len(kernels) < len(own):
+            found.append(f"`-A {chain}`: {len(kernels)} of {len(own)} rules")
+    for hook in HOOKS:
+        jumps = [re.sub(r"^-I (\w+) 1 ", r"-A \1 ", line) for line in wanted if line.startswith(f"-I {hook} ")]
+        kernels = [line for line in there if line.startswith(f"-A {hook} ") and is_jump(line)]
+        # By the letter where the kernel says the same, by number for the rest.
+        found += [f"`{line}`" for line in jumps if SIMPLE_JUMP.fullmatch(line) and line not in kernels]
+        found += [f"`-A {hook}`: {len(kernels)} of {len(jumps)} jumps"] if len(kernels) < len(jumps) else []
+    return found
+
+
+def misplaced(listing: Listing) -> list[str]:
+    """Hooks in which a rule of somebody else stands before ours, and so decides first."""
+    found = []
+    for name, (tool, _) in FAMILIES.items():
+        for table, lines in listing[name].items():
+            hooks: dict[str, list[bool]] = {}
+            for line in lines:
+                if line.startswith("-A ") and not is_ours(line):
+                    hooks.setdefault(line.split()[1], []).append(is_jump(line))
+            found += [
+                f"{tool}: a foreign rule stands before ours in {table} {hook}"
+                for hook, jumps in hooks.items()
+                if any(later and not earlier for earlier, later in itertools.pairwise(jumps))
+            ]
+    return found
+
+
+def misplaced_in(listing: Listing) -> set[str]:
+    """The rule files whose jumps have to be put first again."""
+    return {name for name in FAMILIES if misplaced({**{one: {} for one in FAMILIES}, name: listing[name]})}
+
+
+def remove(former_tables: list[str] | None) -> None:
+    """Take our chains, jumps and tables away; a table that was not there before us, and is empty now, goes too."""
+    listing = look()
+    for name, (tool, family) in FAMILIES.items():
+        for table, lines in listing[name].items():
+            chains = [line[1:].split()[0] for line in lines if line.startswith(f":{OURS}")]
+            if not chains:
+                continue
+            orders = ["-D " + line[3:] for line in lines if is_jump(line)]
+            orders += [f"-F {chain}" for chain in chains] + [f"-X {chain}" for chain in chains]
+            run(f"{tool}-restore", "--noflush", "-w", "10", text="\n".join([f"*{table}", *orders, "COMMIT", ""]))
+            # iptables-nft makes a table on first use and never drops it: ours to drop when it was not there before.
+            left = look()[name].get(table, [])
+            unused = all(line.startswith(":") and line.endswith(" ACCEPT") for line in left)
+            made_by_us = former_tables is not None and f"{family} {table}" not in former_tables
+            if unused and made_by_us and f"{family} {table}" in listed():
+                run("nft", "delete", "table", family, table)
+    if f"bridge {BRIDGE_TABLE}" in listed():
+        run("nft", "delete", "table", "bridge", BRIDGE_TABLE)

@@ -1,0 +1,161 @@
+"""The verbs: apply, check, heal, remove. Each is called with the lock held.
+
+What cannot be asserted leaves the guests shut in: their ports and the bridge go down, and come up when it can.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from . import drift, netlink, ports, routes, tables
+from .kernel import Failure
+from .settings import ETC, Settings, digest, rule_files, settings
+from .state import CLOSED, FORMER, LOADED, SEEN, Record, forget, loaded, state, store
+
+
+def load(config: Settings, raw: Record) -> None:
+    """Routes first, packet rules second; the record of what stands then."""
+    texts = rule_files()
+    drift.remember()
+    wanted = routes.wanted(config.ip_rules)
+    routes.restore(wanted)
+    tables.load(texts, texts, tables.look())
+    generation = netlink.nft_generation()
+    listing = tables.look()
+    if lacking := tables.gaps(texts, listing, config.bridge, config.ports) + routes.differing(wanted):
+        raise Failure(f"{'; '.join(lacking)}: run playbooks/network.yml again")
+    store(LOADED, {"digest": digest(), "texts": texts, "settings": raw, "kernel": tables.ours(listing)})
+    store(SEEN, {"generation": generation})
+
+
+def apply() -> None:
+    """Load the files of /etc/glasslab/network, then let the bridge route. Failure leaves what stood, or shuts in."""
+    config = None
+    try:
+        config, raw = settings()
+        load(config, raw)
+        drift.assert_sysctls(config)
+        for name in ports.unisolated(config):
+            ports.isolate(name)
+    except (Failure, OSError) as error:
+        _could_not_apply(config, str(error))
+        raise
+    if ports.exists(config.bridge):
+        ports.plug(config)
+    reopen(config)
+
+
+def _could_not_apply(config: Settings | None, why: str) -> None:
+    record = loaded()
+    config = config or (Settings.of(record["settings"]) if record else None)
+    if config is None:
+        return
+    ports.unplug(config)
+    try:
+        stand = record is not None and not drift.look(record, config).found
+    except Failure:
+        stand = False
+    if not stand:
+        shut(config, "apply", why)
+
+
+def shut(config: Settings, verb: str, why: str) -> None:
+    """The bridge and the guests' ports go down, until `verb` succeeds."""
+    former = state(CLOSED) or {"links": []}
+    # First the note: what was up must come up again even when this is interrupted.
+    links = list(dict.fromkeys([*former["links"], *ports.up(config)]))
+    store(CLOSED, {"verb": verb, "why": why, "links": links})
+    ports.close(config)
+
+
+def reopen(config: Settings) -> None:
+    """Bring up again what shut() took down, the bridge first, and let pass what was held."""
+    if closed := state(CLOSED):
+        for name in sorted(closed["links"], key=lambda name: name != config.bridge):
+            ports.set_up(name, up=True)
+        forget(CLOSED)
+    ports.release(config)
+
+
+def differences() -> list[str]:
+    """What `check` says: everything that is not as loaded, healed or not."""
+    config, _ = settings()
+    record = loaded()
+    if record is None:
+        return ["the rules have not been loaded since the machine started"]
+    differs = [] if record["digest"] == digest() else [f"the files in {ETC} are newer than the rules in the kernel"]
+    differs += drift.look(record, config).found
+    differs += routes.overruled(routes.wanted(config.ip_rules))
+    if closed := state(CLOSED):
+        differs.append(f"the guests are shut in, because {closed['verb']} failed: {closed['why']}")
+    if not ports.exists(config.bridge):
+        differs.append(f"{config.bridge} does not exist")
+    elif not ports.is_up(config.bridge):
+        differs.append(f"{config.bridge} is down")
+    differs += [f"guest port {name} is held shut" for name in ports.held(config)]
+    return differs + [f"{name} does not run" for name in idle_services(config)]
+
+
+def idle_services(config: Settings) -> list[str]:
+    """Units that should answer the guests and do not run."""
+    if not config.services:
+        return []
+    asked = ["systemctl", "is-active", *config.services]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=20)
+    states = done.stdout.split()
+    return [name for name, now in zip(config.services, states, strict=False) if now != "active"]
+
+
+def heal(began: float | None = None, *, packets: bool = True) -> list[str]:
+    """Compare with what was loaded and put right what differs; what was found. Failure: the guests are shut in."""
+    began = time.monotonic() if began is None else began
+    closed, record = state(CLOSED), loaded()
+    if closed and closed["verb"] == "apply":
+        apply()
+        drift.write([closed["why"]], "restored", (time.monotonic() - began) * 1e3)
+        return [closed["why"]]
+    if record is None:
+        return []
+    config = Settings.of(record["settings"])
+    generation = netlink.nft_generation()
+    packets = packets or closed is not None or generation is None or state(SEEN) != {"generation": generation}
+    found: list[str] = []
+    try:
+        differs = drift.look(record, config, packets=packets)
+        found = differs.found
+        if found:
+            drift.put_right(record, config, differs)
+            generation = netlink.nft_generation()
+            left = drift.look(record, config, packets=packets).found
+            if left:
+                raise Failure(f"{'; '.join(left)}: still so after it was put right")
+        if packets:
+            store(SEEN, {"generation": generation})
+        reopen(config)
+    except (Failure, OSError) as error:
+        shut(config, "heal", str(error))
+        if not closed:
+            drift.write([*found, str(error)], "closed", (time.monotonic() - began) * 1e3)
+        raise
+    if found or closed:
+        drift.write(found or [closed["why"] if closed else ""], "restored", (time.monotonic() - began) * 1e3)
+    return found
+
+
+def remove() -> None:
+    """Take everything of ours away and put back what was there before, the policy routes last."""
+    record = loaded()
+    config = Settings.of(record["settings"]) if record else None
+    if config is None and (ETC / "settings.json").exists():
+        config, _ = settings()
+    if config is not None:
+        ports.unplug(config)
+    former = state(FORMER) or {"sysctl": {}, "tables": None}
+    # First nothing is routed any more, then the rules go: never the other way round.
+    drift.restore_sysctls(former)
+    tables.remove(former["tables"])
+    routes.remove()
+    if config is not None:
+        ports.release(config)
+    forget(FORMER, LOADED, CLOSED, SEEN)
