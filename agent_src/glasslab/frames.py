@@ -2,7 +2,8 @@
 
 A *frame* is one event of a session. Two families share one chain: trace frames (sourcetype `agent:trace`, sent with
 `LAB_TRACE=full` only, with content) and summary events (`agent:session`, `agent:llm`, `agent:toolcall`, always sent,
-without content beyond tool arguments).
+without content beyond tool arguments). The hypervisor's events (`agent:network`) are a chain of the same form, in a
+session of their own that is named `hypervisor-...`: see WITNESS_PREFIX.
 
 Rules that a verifier needs, exactly:
 
@@ -25,13 +26,26 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from glasslab.vocabulary import AGENT, COMMON_FIELDS, KINDS, LLM, MCP, SESSION, TOOLCALL, TRACE, Kind
+from glasslab.vocabulary import (
+    AGENT,
+    COMMON_FIELDS,
+    HYPERVISOR,
+    KINDS,
+    LLM,
+    MCP,
+    NETWORK,
+    SESSION,
+    TOOLCALL,
+    TRACE,
+    Kind,
+)
 
 if TYPE_CHECKING:  # cryptography takes tens of ms to import; only signing and verifying need it
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 __all__ = [
-    "AGENT", "COMMON_FIELDS", "GENESIS", "KINDS", "LLM", "MCP", "SESSION", "TOOLCALL", "TRACE",
+    "AGENT", "COMMON_FIELDS", "GENESIS", "HYPERVISOR", "KINDS", "LLM", "MCP", "NETWORK", "SESSION", "TOOLCALL", "TRACE",
+    "WITNESS_PREFIX",
     "Chain", "Event", "Frame", "FrameError", "Kind",
     "canonical_json", "event_hash", "frame", "recordable", "sha256_hex", "verify_event_signature",
 ]  # fmt: skip
@@ -39,6 +53,8 @@ __all__ = [
 GENESIS: Final = "0" * 64
 SIGNATURE_DOMAIN: Final = b"glasslab-frame-v1:"
 MAX_DEPTH: Final = 64
+# A session id that begins so is one of the hypervisor's streams: it has no agent in it, and no end but the next stream.
+WITNESS_PREFIX: Final = "hypervisor-"
 
 Frame = dict[str, Any]
 Event = dict[str, Any]
@@ -134,13 +150,22 @@ class Chain:
     def __init__(
         self, session_id: str, component: str, signing_key: Ed25519PrivateKey | None = None, clock: int = 0
     ) -> None:
-        """Start at seq 1. `component` is the writer (`agent` or `mcp`); `clock` the highest value heard so far."""
+        """Start at seq 1. `component` is the writer (as in vocabulary.py); `clock` the highest value heard so far."""
         self.session_id = session_id
         self.component = component
         self.clock = clock
         self._signing_key = signing_key
         self._seq = 0
         self._prev = GENESIS
+
+    @property
+    def position(self) -> tuple[int, str]:
+        """Number and `event_hash` of the frame sealed last; (0, 64 zeros) before the first."""
+        return self._seq, self._prev
+
+    def resume(self, seq: int, prev: str) -> None:
+        """Go on behind the frame with this number and hash, which an earlier process sealed (see `position`)."""
+        self._seq, self._prev = seq, prev
 
     def tick(self) -> int:
         """Advance the Lamport clock by one and return it."""

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from glasslab.queries import EXPORT_PATH, session_search, sessions_search
+from glasslab.queries import EXPORT_PATH, session_search, sessions_search, since_search
 
 DEADLINE: Final = 30.0
 FORWARD_DEADLINE: Final = 10.0
@@ -80,6 +80,13 @@ class Search:
     def sessions(self) -> list[StoredEvent]:
         """Return the start and end events of all sessions in order of time. Raises SearchError."""
         return self._search(sessions_search(self.index))
+
+    def since(self, sourcetype: str, earliest: float) -> list[StoredEvent]:
+        """Return all events of agent:session, agent:llm or agent:network from a time (epoch seconds) on, in order.
+
+        Raises SearchError.
+        """
+        return self._search(since_search(sourcetype, int(max(0, earliest)), self.index))
 
     def _search(self, text: str) -> list[StoredEvent]:
         if self._ssh is None:

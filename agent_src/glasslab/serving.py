@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # imported when the service runs: the parser alone has to be quick
+    from glasslab.agent import Agent
 
 
 def add_parser(subparsers: Any) -> None:
@@ -39,12 +43,31 @@ def run(args: argparse.Namespace) -> int:
 
     def warm() -> None:  # a log or a model that is down is for the questions to say, not for the start
         agent.recorder.warm()
-        agent.model.warm()
+        if record_start(agent):
+            agent.model.warm()
 
     threading.Thread(target=warm, name="warm", daemon=True).start()
     service.run()
     agent.close()
     return 0
+
+
+def record_start(agent: Agent) -> bool:
+    """Record, in a session of its own, that the service started; return whether the log acknowledged it.
+
+    What follows opens a connection to the model: like every step it comes after its frame, or not at all.
+    """
+    from glasslab.frames import frame
+    from glasslab.hec import LoggingError
+
+    log = agent.recorder.open(f"service-{uuid.uuid4().hex}")
+    try:
+        log.commit(frame("service.start", step=0, model=agent.settings.model))
+    except LoggingError:
+        return False
+    finally:
+        log.close()
+    return True
 
 
 def load_modules() -> None:

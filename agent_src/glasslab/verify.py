@@ -4,6 +4,10 @@ What is checked, for each writer and over both event families: numbers 1..n with
 the one before, signatures against the given public keys (never one found in a frame), the last frame of a commit
 signed, clock and time rising. And over both writers: every kind from a writer that may write it, no clock value missing
 (which shows frames cut off a writer's end), and the session's end on record.
+
+The hypervisor's streams are checked in the same way, with two differences: they have no end but the stream that follows
+them, and a frame that is there twice in the same bytes counts once, since the hypervisor sends again what it does not
+know to have arrived.
 """
 
 from __future__ import annotations
@@ -13,7 +17,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from glasslab.frames import AGENT, GENESIS, KINDS, MCP, Event, event_hash, verify_event_signature
+from glasslab.frames import (
+    AGENT,
+    GENESIS,
+    HYPERVISOR,
+    KINDS,
+    MCP,
+    WITNESS_PREFIX,
+    Event,
+    event_hash,
+    verify_event_signature,
+)
 from glasslab.search import StoredEvent
 
 if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
@@ -23,6 +37,9 @@ if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
 COMMIT_ENDS: Final = frozenset(
     {"session.start", "session.end", "llm.request", "server.start", "server.list_files", "server.read_file"}
 )
+WRITERS: Final = (AGENT, MCP, HYPERVISOR)
+# A session's last frame; the service's own session has one frame.
+ENDS: Final = ("session.end", "service.start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +77,12 @@ class Report:
 def verify_session(session_id: str, stored: Sequence[StoredEvent], keys: Mapping[str, Ed25519PublicKey]) -> Report:
     """Return the report on a session from all of its events and the writers' public keys, by writer."""
     problems: list[Problem] = []
-    chains: dict[str, list[StoredEvent]] = {AGENT: []}
+    witness = session_id.startswith(WITNESS_PREFIX)
+    chains: dict[str, list[StoredEvent]] = {HYPERVISOR if witness else AGENT: []}
     for item in stored:
         fault = _no_frame(item, session_id)
+        if not fault and (item.event["component"] == HYPERVISOR) is not witness:
+            fault = f"a frame of {item.event['component']} in a session named {session_id}: one of the two is forged"
         if fault:
             problems.append(Problem(None, fault))
         else:
@@ -84,7 +104,7 @@ def _no_frame(item: StoredEvent, session_id: str) -> str | None:
     known = KINDS.get(event["kind"])
     if known is None:
         return f"{where} is of kind {event['kind']!r}, which no writer knows"
-    if event["component"] in (AGENT, MCP) and event["component"] not in known.writers:
+    if event["component"] in WRITERS and event["component"] not in known.writers:
         return f"{where} is of kind {event['kind']}, which {event['component']} does not write"
     if known.sourcetype != item.sourcetype:
         return f"{where} ({event['kind']}) is stored as {item.sourcetype} instead of {known.sourcetype}"
@@ -93,6 +113,8 @@ def _no_frame(item: StoredEvent, session_id: str) -> str | None:
 
 def _writer(name: str, stored: list[StoredEvent], key: Ed25519PublicKey | None) -> Writer:
     stored = sorted(stored, key=lambda item: int(item.event["seq"]))
+    if name == HYPERVISOR:
+        stored = once(stored)
     chain = [item.event for item in stored]
     found = Writer(name, len(chain))
     if not chain:
@@ -103,11 +125,16 @@ def _writer(name: str, stored: list[StoredEvent], key: Ed25519PublicKey | None) 
     _check_links(chain, found)
     _check_times(stored, found)
     _check_signatures(chain, key, found)
-    if name == AGENT and chain[-1]["kind"] != "session.end":
+    if name == AGENT and chain[-1]["kind"] not in ENDS:
         text = f"last frame is {chain[-1]['kind']}, not session.end: the session died or its end was cut off"
         found.problems.append(Problem(chain[-1]["seq"], text))
     found.problems.sort(key=lambda problem: -1 if problem.seq is None else problem.seq)
     return found
+
+
+def once(stored: Iterable[StoredEvent]) -> list[StoredEvent]:
+    """Return the events without those that are there again in the same bytes at the same time."""
+    return list({(item.time, item.raw): item for item in stored}.values())
 
 
 def _check_links(chain: list[Event], found: Writer) -> None:

@@ -8,10 +8,12 @@ from typing import Final
 
 AGENT: Final = "agent"
 MCP: Final = "mcp"
+HYPERVISOR: Final = "hypervisor"
 TRACE: Final = "agent:trace"
 SESSION: Final = "agent:session"
 LLM: Final = "agent:llm"
 TOOLCALL: Final = "agent:toolcall"
+NETWORK: Final = "agent:network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ def _kinds(*kinds: Kind) -> dict[str, Kind]:
     return {kind.name: kind for kind in kinds}
 
 
-_A, _M = (AGENT,), (MCP,)
+_A, _M, _H = (AGENT,), (MCP,), (HYPERVISOR,)
 KINDS: Final[Mapping[str, Kind]] = _kinds(
     # --- trace frames, in the order in which a session writes them
     Kind(
@@ -130,6 +132,8 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
     # reason: a fixed code when status is not answered; detail: the error's text, without secrets
     Kind("agent.final", TRACE, "The session ended", _A, ("status", "answer", "turns", "seconds"), ("reason", "detail")),
     # --- summary events
+    # Before the service opens its connection to the model: that flow has no session, and is on record all the same.
+    Kind("service.start", SESSION, "The agent's service started", _A, ("model",)),
     Kind("session.start", SESSION, "A session started", _A, ("model", "question_sha256")),
     # servers' tools that differ from the lock: lists of names; observed: name -> definition hash
     Kind(
@@ -174,6 +178,43 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         ("tool", "requested_path", "reason"),
         ("tool_call_id",),
     ),
+    # --- the hypervisor's own events: a stream of its own, beside the sessions. Times are epoch seconds.
+    # reason: first | day | state_lost; previous_*: the last frame of the stream before (null: there is none)
+    Kind(
+        "network.start",
+        NETWORK,
+        "The hypervisor begins a stream",
+        _H,
+        ("reason", "previous_session", "previous_seq", "previous_hash", "window_seconds"),
+    ),
+    # verdict: allowed | denied; flow: its name, or where it was denied. What is null was not in the packet, or differs
+    # among the packets that this frame stands for.
+    Kind(
+        "network.flow",
+        NETWORK,
+        "The hypervisor saw packets of a flow",
+        _H,
+        (
+            "verdict",
+            "flow",
+            "in",
+            "out",
+            "source_mac",
+            "source",
+            "source_port",
+            "destination",
+            "destination_port",
+            "protocol",
+            "count",
+            "first",
+            "last",
+        ),
+    ),
+    # drift: what the watcher of the rules wrote; count: how many such lines this frame stands for
+    Kind("network.drift", NETWORK, "The hypervisor's rules were not as loaded", _H, ("drift", "count")),
+    Kind("network.receipt", NETWORK, "A receipt of the network's isolation", _H, ("name", "sha256", "receipt")),
+    # what: packets | frames | lines; count is null when nobody can know
+    Kind("network.lost", NETWORK, "The hypervisor could not keep all it saw", _H, ("what", "count", "reason")),
 )
 
 # What the chain and the vocabulary write themselves; a kind's own fields cannot take these names.

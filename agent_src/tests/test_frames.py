@@ -84,11 +84,11 @@ def test_the_vocabulary_is_consistent() -> None:
     for name, kind in KINDS.items():
         assert name == kind.name
         assert kind.summary
-        assert set(kind.writers) <= {"agent", "mcp"}
+        assert set(kind.writers) <= {"agent", "mcp", "hypervisor"}
         assert not set(kind.fields + kind.optional) & set(COMMON_FIELDS)
     assert sum(kind.is_trace for kind in KINDS.values()) == 15
     assert {kind.sourcetype for kind in KINDS.values()} == {
-        "agent:trace", "agent:session", "agent:llm", "agent:toolcall",
+        "agent:trace", "agent:session", "agent:llm", "agent:toolcall", "agent:network",
     }  # fmt: skip
 
 

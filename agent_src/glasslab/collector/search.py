@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from glasslab.collector.hec import Event
 from glasslab.collector.store import Store
-from glasslab.queries import EXPORT_PATH, SESSION_SEARCH, SESSIONS_SEARCH, Query, parse_search
+from glasslab.queries import EXPORT_PATH, SESSION_SEARCH, SESSIONS_SEARCH, SINCE_SEARCH, Query, parse_search
 
 PARAMETERS: Final = frozenset({"search", "output_mode", "preview"})
 
@@ -33,7 +33,7 @@ def understand(parameters: Mapping[str, str]) -> Query | bytes:
         return message("FATAL", "The collector answers output_mode=json only.")
     query = parse_search(parameters.get("search", ""))
     if query is None:
-        fixed = f"{SESSION_SEARCH} (or {SESSIONS_SEARCH})".replace("{", "").replace("}", "")
+        fixed = f"{SESSION_SEARCH} (or {SESSIONS_SEARCH}, or {SINCE_SEARCH})".replace("{", "").replace("}", "")
         return message("FATAL", f"The collector answers one search at {EXPORT_PATH}: {fixed}")
     return query
 
@@ -41,7 +41,8 @@ def understand(parameters: Mapping[str, str]) -> Query | bytes:
 def results(store: Store, query: Query) -> Iterator[bytes]:
     """Yield the lines of an export: one JSON object for each event, the last one marked `lastrow`."""
     if query.session_id is None:
-        events = store.select('sourcetype = ? AND "index" = ?', ("agent:session", query.index))
+        where = 'sourcetype = ? AND "index" = ? AND time >= ?'
+        events = store.select(where, (query.sourcetype, query.index, query.earliest))
     else:
         events = store.select('session_id = ? AND "index" = ?', (query.session_id, query.index))
     offset, held = 0, next(events, None)

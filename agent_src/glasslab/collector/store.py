@@ -161,7 +161,7 @@ class Store:
         self._writing.executemany(INSERT, rows)
         self._writing.execute("COMMIT")  # WAL and synchronous=FULL: the log is synced before this returns
 
-    def select(self, where: str, values: Sequence[str]) -> Iterator[Event]:
+    def select(self, where: str, values: Sequence[str | int]) -> Iterator[Event]:
         """Yield events by time, those of one moment in the order of arrival. `where` is the caller's own SQL text."""
         reading = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)
         try:

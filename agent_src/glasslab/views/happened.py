@@ -110,6 +110,32 @@ def _protocol(event: Event) -> str:
     return f"{server}, MCP {_get(event, 'protocol_version', 20)}"
 
 
+def _flow(event: Event) -> str:
+    ends = []
+    for name in ("source", "destination"):
+        address = event.get(name) or (event.get("source_mac") if name == "source" else None) or "several"
+        port = event.get(f"{name}_port")
+        ends.append(visible(address, 45) + ("" if port is None else f":{visible(port, 5)}"))
+    times = f", {_plural(event.get('count'), 'packet')}" if event.get("count") != 1 else ""
+    word = "REFUSED" if event.get("verdict") == "denied" else _get(event, "verdict", 20)
+    protocol = f"{_get(event, 'protocol', 20)} " if event.get("protocol") else ""
+    return f"{word}: {_get(event, 'flow', 40)}: {protocol}{' to '.join(ends)}{times}"
+
+
+def _network_drift(event: Event) -> str:
+    drift = event.get("drift")
+    if not isinstance(drift, dict) or not isinstance(drift.get("found"), list):
+        return f"ERROR: {_get(event, 'drift')}"
+    how = f"{_get(drift, 'outcome', 20)} after {_get(drift, 'milliseconds', 12)} ms"
+    return f"ERROR: {how}: {'; '.join(visible(text, 80) for text in drift['found'][:5])}"
+
+
+def _receipt(event: Event) -> str:
+    receipt = event.get("receipt")
+    counts = receipt.get("counts") if isinstance(receipt, dict) else None
+    return f"{_get(event, 'name', 60)} sha256 {_get(event, 'sha256', 12)} {visible(counts or '')}".rstrip()
+
+
 TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
     "agent.start": lambda e: _get(e, "question"),
     "server.start": lambda e: f"folder {_get(e, 'sandbox')}, pid {_get(e, 'pid', 12)}",
@@ -131,9 +157,15 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
     "session.start": lambda e: f"model {_get(e, 'model', 80)}",
     "tools.drift": _drift,
     "session.end": lambda e: f"{_get(e, 'status', 40)}, {_plural(e.get('turns'), 'turn')}{_session_tokens(e)}",
+    "service.start": lambda e: f"model {_get(e, 'model', 80)}",
     "llm": _llm,
     "toolcall": _toolcall,
     "toolcall.refused": lambda e: f"REFUSED: {_get(e, 'requested_path')} ({_get(e, 'reason', 60)})",
+    "network.start": lambda e: f"{_get(e, 'reason', 20)}; before it {_get(e, 'previous_session', 60)}",
+    "network.flow": _flow,
+    "network.drift": _network_drift,
+    "network.receipt": _receipt,
+    "network.lost": lambda e: f"ERROR: {_get(e, 'count', 20)} {_get(e, 'what', 20)} lost: {_get(e, 'reason')}",
 }
 
 
