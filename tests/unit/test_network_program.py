@@ -93,10 +93,11 @@ def test_order_of_tables_and_chains_makes_no_difference_and_order_of_rules_does(
         "filter": [":GLASSLAB-B -", "-A GLASSLAB-B -j Y", "-A GLASSLAB-B -j Z", ":GLASSLAB-A -", "-A GLASSLAB-A -j X"]
     }
     nat = {"nat": [":GLASSLAB-N -"]}
-    seen = [tables.ours({"rules.v4": v4, "rules.v6": {}, "bridge.nft": {}}) for v4 in (one | nat, nat | two)]
-    assert seen[0] == seen[1]
+    loaded, now = [tables.ours({"rules.v4": v4, "rules.v6": {}, "bridge.nft": {}}) for v4 in (one | nat, nat | two)]
+    assert tables.changed(loaded, now) == []
     two["filter"].insert(1, two["filter"].pop(2))
-    assert tables.ours({"rules.v4": nat | two, "rules.v6": {}, "bridge.nft": {}}) != seen[0]
+    now = tables.ours({"rules.v4": two, "rules.v6": {}, "bridge.nft": {}})
+    assert [place for place, _ in tables.changed(loaded, now)] == [("rules.v4", "filter"), ("rules.v4", "nat")]
 
 
 def test_whole_walls_have_no_gaps() -> None:
@@ -112,28 +113,36 @@ def test_each_line_of_the_walls_is_missed(family: str, line: str) -> None:
     tool = "iptables" if family == "v4" else "ip6tables"
     without = KERNELS_V4.replace(f"{line}\n", "", 1)
     found = tables.gaps(TEXTS, listing(**{family: without}), "vmbr1", ["tap1i0"])
-    assert [gap.startswith(f"the kernel lacks {tool} `") for gap in found] == [True]
-    assert found[0].endswith(f", of /etc/glasslab/network/rules.{family}")
+    assert [(place, gap.split(" `")[0]) for place, gap in found] == [
+        ((f"rules.{family}", "filter"), f"the kernel lacks {tool}")
+    ]
+    assert found[0][1].endswith(f" in filter, of /etc/glasslab/network/rules.{family}")
 
 
 @pytest.mark.parametrize("line", ["iifname tap1i0 drop", "type filter hook forward priority filter;"])
 def test_each_line_of_the_bridge_table_is_missed(line: str) -> None:
     found = tables.gaps(TEXTS, listing(bridge=BRIDGE.replace(line, "")), "vmbr1", ["tap1i0"])
-    assert [gap.startswith("the kernel lacks the table bridge glasslab or a guest's port") for gap in found] == [True]
+    assert [(place, gap.split(" or ")[0]) for place, gap in found] == [
+        (("bridge.nft", "glasslab"), "the kernel lacks the table bridge glasslab")
+    ]
 
 
 def test_a_rule_file_without_a_jump_for_the_bridge_has_a_gap() -> None:
     """As loaded, and yet no wall."""
     text = "*filter\n:GLASSLAB-INPUT - [0:0]\n-A GLASSLAB-INPUT -j DROP\nCOMMIT\n"
     found = tables.gaps({**TEXTS, "rules.v4": text}, listing(text), "vmbr1", ["tap1i0"])
-    assert found == ["the kernel lacks iptables `-i vmbr1`, of /etc/glasslab/network/rules.v4"]
+    assert found == [
+        (("rules.v4", "filter"), "the kernel lacks iptables `-i vmbr1` in filter, of /etc/glasslab/network/rules.v4")
+    ]
 
 
 def test_a_foreign_rule_before_ours_is_misplaced_and_one_behind_is_not() -> None:
     behind = KERNELS_V4.replace("-A FORWARD -o", "-A INPUT -j ACCEPT\n-A FORWARD -o")
     assert tables.misplaced(listing(behind)) == []
     between = KERNELS_V4.replace("-A INPUT -d", "-A INPUT -j ACCEPT\n-A INPUT -d")
-    assert tables.misplaced(listing(v6=between)) == ["ip6tables: a foreign rule stands before ours in filter INPUT"]
+    assert tables.misplaced(listing(v6=between)) == [
+        (("rules.v6", "filter"), "ip6tables: a foreign rule stands before ours in filter INPUT")
+    ]
 
 
 @pytest.mark.parametrize("name", settings.RULES)

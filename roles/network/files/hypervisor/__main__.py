@@ -26,7 +26,7 @@ def check() -> int:
 
 def heal() -> int:
     """Print what was found."""
-    print("\n".join(walls.heal(packets=False)) or "as loaded")
+    print("\n".join(walls.heal()) or "as loaded")
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import ports, routes, tables
 from .kernel import set_sysctl, sysctl
-from .settings import ETC, Settings
+from .settings import Settings
 from .state import FORMER, Record, state, store
 
 LOG = pathlib.Path("/var/log/glasslab/drift.json")
@@ -24,7 +24,7 @@ class Drift:
     """What differs, layer by layer, in words."""
 
     routes: list[str] = dataclasses.field(default_factory=list)
-    rules: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # by the file that puts it right
+    rules: dict[tables.Place, list[str]] = dataclasses.field(default_factory=dict)  # by the table that puts it right
     settings: list[str] = dataclasses.field(default_factory=list)
     links: list[str] = dataclasses.field(default_factory=list)
     listing: tables.Listing | None = None
@@ -36,21 +36,13 @@ class Drift:
         return [*self.routes, *rules, *self.settings, *self.links]
 
 
-def rules(record: Record, config: Settings) -> tuple[dict[str, list[str]], tables.Listing]:
-    """What of the packet rules is not as it was loaded, by the file that puts it right."""
+def rules(record: Record, config: Settings) -> tuple[dict[tables.Place, list[str]], tables.Listing]:
+    """What of the packet rules is not as it was loaded, by the table that puts it right."""
     listing = tables.look()
-    now = tables.ours(listing)
-    found: dict[str, list[str]] = {}
-    for name, words in record["kernel"].items():
-        if now[name] != words:
-            found.setdefault(name, []).append(f"the kernel's rules differ from {ETC / name}")
-    gaps = tables.gaps(record["texts"], listing, config.bridge, config.ports)
-    for words in gaps:
-        found.setdefault(words.rsplit("/", 1)[1], []).append(words)
-    for name, (tool, _) in tables.FAMILIES.items():
-        words = [line for line in tables.misplaced(listing) if line.startswith(f"{tool}:")]
-        if words:
-            found.setdefault(name, []).extend(words)
+    found = {place: [words] for place, words in tables.changed(record["kernel"], tables.ours(listing))}
+    others = tables.gaps(record["texts"], listing, config.bridge, config.ports) + tables.misplaced(listing)
+    for place, words in others:
+        found.setdefault(place, []).append(words)
     return found, listing
 
 
@@ -86,7 +78,7 @@ def put_right(record: Record, config: Settings, drift: Drift) -> None:
         routes.restore(routes.wanted(config.ip_rules))
     if drift.rules:
         assert drift.listing is not None  # look() found them in it
-        tables.load(record["texts"], drift.rules, drift.listing)
+        tables.load(record["texts"], drift.listing, drift.rules)
     assert_sysctls(config)
     for name in ports.unisolated(config):
         ports.isolate(name)

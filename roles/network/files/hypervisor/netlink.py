@@ -17,9 +17,9 @@ NLMSG_ERROR, NLMSG_DONE = 2, 3
 NESTED, TYPE_MASK = 0x8000, 0x3FFF
 SOL_NETLINK, ADD_MEMBERSHIP, SO_RCVBUFFORCE = 270, 1, 33
 # linux/rtnetlink.h, linux/netfilter/nfnetlink.h: groups by number
-GROUPS = {ROUTE: (1, 5, 8, 9, 19, 24, 25), NETFILTER: (7,)}  # link, ifaddr, rule and netconf of v4 and v6; nftables
+GROUPS = {ROUTE: (1, 5, 8, 9, 12, 19, 24, 25), NETFILTER: (7,)}  # link, of v4 and v6 ifaddr, rule, netconf, v6 ifinfo
 NFT_SUBSYSTEM = 10
-NFT_NEWTABLE, NFT_GETTABLE, NFT_DELTABLE, NFT_NEWCHAIN, NFT_DELCHAIN, NFT_NEWRULE, NFT_DELRULE = 0, 1, 2, 3, 5, 6, 8
+NFT_GETTABLE, NFT_NEWCHAIN, NFT_DELCHAIN, NFT_NEWRULE, NFT_DELRULE = 1, 3, 5, 6, 8
 NFT_NEWGEN, NFT_GETGEN = 15, 16
 FAMILIES = {2: "ip", 10: "ip6", 7: "bridge", 1: "inet", 3: "arp", 5: "netdev"}
 HEADER = struct.Struct("=IHHII")

@@ -18,6 +18,8 @@ BRIDGE_TABLE = "glasslab"
 SIMPLE_JUMP = re.compile(rf"-A \w+ -[io] [\w.+-]+ -j {OURS}[\w-]+")
 
 Listing = dict[str, dict[str, list[str]]]  # rule file: table: lines
+Place = tuple[str, str]  # rule file, table
+Finding = tuple[Place, str]  # where, and what in words
 
 
 def listed() -> list[str]:
@@ -67,21 +69,23 @@ def is_ours(line: str) -> bool:
     return line.startswith((f":{OURS}", f"-A {OURS}"))
 
 
-def ours(listing: Listing) -> dict[str, list[str]]:
+def ours(listing: Listing) -> Listing:
     """What of the listing is ours: what has to be the same as long as the walls stand. Order matters within a chain."""
-    found = {}
-    for name in FAMILIES:
-        lines = [(table, line) for table, lines in listing[name].items() for line in lines]
-        lines = [(table, line) for table, line in lines if is_ours(line) or is_jump(line)]
-        lines.sort(key=lambda one: (one[0], one[1][0] != ":", one[1].split()[:2]))
-        found[name] = [" ".join(one) for one in lines]
-    found["bridge.nft"] = listing["bridge.nft"].get(BRIDGE_TABLE, [])
+    found: Listing = {}
+    for name, tables in listing.items():
+        found[name] = {}
+        for table, lines in tables.items():
+            if name in FAMILIES:
+                lines = [line for line in lines if is_ours(line) or is_jump(line)]
+                lines.sort(key=lambda line: (line[0] != ":", line.split()[:2]))
+            if lines:
+                found[name][table] = lines
     return found
 
 
-def restoring(text: str, standing: dict[str, list[str]]) -> str:
-    """Input of iptables-restore, a transaction a table: our chains are emptied and refilled, its jumps stand first,
-    and jumps and chains of ours that the text does not have any more are taken out."""
+def restoring(text: str, standing: dict[str, list[str]], only: Iterable[str] | None = None) -> str:
+    """Input of iptables-restore, a transaction a table (of `only` these): our chains are emptied and refilled, the
+    text's jumps stand first, and jumps and chains of ours that it does not have any more are taken out."""
     sections: dict[str, list[str]] = {}
     for line in text.splitlines():
         if line.startswith("*"):
@@ -91,6 +95,8 @@ def restoring(text: str, standing: dict[str, list[str]]) -> str:
     sections |= {table: [] for table, lines in standing.items() if table not in sections and any(map(is_ours, lines))}
     out = []
     for table, lines in sections.items():
+        if only is not None and table not in only:
+            continue
         there = standing.get(table, [])
         jumps = [line for line in lines if line.startswith("-I ")]
         declared = {line.split()[0] for line in lines if line.startswith(":")}
@@ -102,33 +108,51 @@ def restoring(text: str, standing: dict[str, list[str]]) -> str:
     return "\n".join(out) + "\n"
 
 
-def load(texts: dict[str, str], names: Iterable[str], listing: Listing) -> None:
-    """Load these rule files side by side; each is a transaction a table: what fails leaves the rules that stood."""
+def load(texts: dict[str, str], listing: Listing, only: Iterable[Place] | None = None) -> None:
+    """Load the rule files side by side (of `only` these tables); what fails leaves, table by table, what stood."""
     jobs: list[tuple[tuple[str, ...], str]] = []
-    for name in names:
+    for name, text in texts.items():
+        tables = None if only is None else [table for file, table in only if file == name]
+        if tables == []:
+            continue
         if name in FAMILIES:
             command = (f"{FAMILIES[name][0]}-restore", "--noflush", "-w", "10")
-            jobs.append((command, restoring(texts[name], listing[name])))
+            jobs.append((command, restoring(text, listing[name], tables)))
         else:
-            jobs.append((("nft", "-f", "-"), texts[name]))
+            jobs.append((("nft", "-f", "-"), text))
     run_together(jobs)
 
 
-def gaps(texts: dict[str, str], listing: Listing, bridge: str, ports: list[str]) -> list[str]:
+def changed(former: Listing, now: Listing) -> list[Finding]:
+    """Where what is ours is not what it was."""
+    places = [(name, table) for name in former for table in dict.fromkeys([*former[name], *now[name]])]
+    return [
+        ((name, table), f"the kernel's rules differ from {ETC / name}: {table}")
+        for name, table in places
+        if former[name].get(table) != now[name].get(table)
+    ]
+
+
+def gaps(texts: dict[str, str], listing: Listing, bridge: str, ports: list[str]) -> list[Finding]:
     """What the kernel lacks of the walls, by its own words: that a tool ended with 0 does not mean that they stand."""
-    found = []
+    found: list[Finding] = []
     for name, (tool, _) in FAMILIES.items():
         tables = saved(texts[name])
+        lacking = {table: _lacking(lines, listing[name].get(table, [])) for table, lines in tables.items()}
         jumps = [line for lines in tables.values() for line in lines if line.startswith("-I ")]
-        lacking = [f"`-{way} {bridge}`" for way in "io" if not any(f" -{way} {bridge} -j " in line for line in jumps)]
-        for table, lines in tables.items():
-            lacking += _lacking(lines, listing[name].get(table, []))
-        found += [f"the kernel lacks {tool} {what}, of {ETC / name}" for what in lacking[:1]]
+        ways = [f"`-{way} {bridge}`" for way in "io" if not any(f" -{way} {bridge} -j " in line for line in jumps)]
+        lacking.setdefault("filter", []).extend(ways)
+        found += [
+            ((name, table), f"the kernel lacks {tool} {what[0]} in {table}, of {ETC / name}")
+            for table, what in lacking.items()
+            if what
+        ]
     words = "\n".join(listing["bridge.nft"].get(BRIDGE_TABLE, []))
     hooks = re.findall(r"\bhook \w+", texts["bridge.nft"]) or ["hook forward"]
     ports = [port for port in ports if not re.search(rf"\b{re.escape(port)}\b", words)]
     if ports or any(hook not in words for hook in hooks):
-        found.append(f"the kernel lacks the table bridge {BRIDGE_TABLE} or a guest's port in it, of {ETC}/bridge.nft")
+        what = f"the kernel lacks the table bridge {BRIDGE_TABLE} or a guest's port in it, of {ETC}/bridge.nft"
+        found.append((("bridge.nft", BRIDGE_TABLE), what))
     return found
 
 
@@ -150,9 +174,9 @@ def _lacking(wanted: list[str], there: list[str]) -> list[str]:
     return found
 
 
-def misplaced(listing: Listing) -> list[str]:
+def misplaced(listing: Listing) -> list[Finding]:
     """Hooks in which a rule of somebody else stands before ours, and so decides first."""
-    found = []
+    found: list[Finding] = []
     for name, (tool, _) in FAMILIES.items():
         for table, lines in listing[name].items():
             hooks: dict[str, list[bool]] = {}
@@ -160,16 +184,11 @@ def misplaced(listing: Listing) -> list[str]:
                 if line.startswith("-A ") and not is_ours(line):
                     hooks.setdefault(line.split()[1], []).append(is_jump(line))
             found += [
-                f"{tool}: a foreign rule stands before ours in {table} {hook}"
+                ((name, table), f"{tool}: a foreign rule stands before ours in {table} {hook}")
                 for hook, jumps in hooks.items()
                 if any(later and not earlier for earlier, later in itertools.pairwise(jumps))
             ]
     return found
-
-
-def misplaced_in(listing: Listing) -> set[str]:
-    """The rule files whose jumps have to be put first again."""
-    return {name for name in FAMILIES if misplaced({**{one: {} for one in FAMILIES}, name: listing[name]})}
 
 
 def remove(former_tables: list[str] | None) -> None:

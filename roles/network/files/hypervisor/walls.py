@@ -20,10 +20,11 @@ def load(config: Settings, raw: Record) -> None:
     drift.remember()
     wanted = routes.wanted(config.ip_rules)
     routes.restore(wanted)
-    tables.load(texts, texts, tables.look())
+    tables.load(texts, tables.look())
     generation = netlink.nft_generation()
     listing = tables.look()
-    if lacking := tables.gaps(texts, listing, config.bridge, config.ports) + routes.differing(wanted):
+    lacking = [words for _, words in tables.gaps(texts, listing, config.bridge, config.ports)]
+    if lacking := lacking + routes.differing(wanted):
         raise Failure(f"{'; '.join(lacking)}: run playbooks/network.yml again")
     store(LOADED, {"digest": digest(), "texts": texts, "settings": raw, "kernel": tables.ours(listing)})
     store(SEEN, {"generation": generation})
@@ -107,7 +108,13 @@ def idle_services(config: Settings) -> list[str]:
     return [name for name, now in zip(config.services, states, strict=False) if now != "active"]
 
 
-def heal(began: float | None = None, *, packets: bool = True) -> list[str]:
+def unchanged() -> bool:
+    """Whether no packet rule of anybody has changed since ours were last seen whole."""
+    generation = netlink.nft_generation()
+    return generation is not None and state(SEEN) == {"generation": generation}
+
+
+def heal(began: float | None = None) -> list[str]:
     """Compare with what was loaded and put right what differs; what was found. Failure: the guests are shut in."""
     began = time.monotonic() if began is None else began
     closed, record = state(CLOSED), loaded()
@@ -118,10 +125,11 @@ def heal(began: float | None = None, *, packets: bool = True) -> list[str]:
     if record is None:
         return []
     config = Settings.of(record["settings"])
-    generation = netlink.nft_generation()
-    packets = packets or closed is not None or generation is None or state(SEEN) != {"generation": generation}
+    packets = closed is not None or not unchanged()
     found: list[str] = []
     try:
+        # Taken before the look: a change that comes in between is looked at the next time.
+        generation = netlink.nft_generation()
         differs = drift.look(record, config, packets=packets)
         found = differs.found
         if found:

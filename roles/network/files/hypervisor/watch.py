@@ -1,7 +1,8 @@
 """The watcher: hears of every change of rules, routes, links and settings, and heals at once.
 
-The kernel reports changes over netlink. Rules of ours that were deleted close the bridge's ports within a millisecond,
-before anything is loaded; they pass again when the walls stand. What nobody reports is looked at once a second.
+The kernel reports changes over netlink. A change in a table of ours shuts the bridge's ports within a millisecond,
+before anything is listed or loaded; they pass again when the walls are seen to stand. What nobody reports is looked at
+twice a second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from .kernel import Failure
 from .settings import Settings
 from .state import CLOSED, loaded, lock, state
 
-POLL = 1.0  # seconds
+POLL = 0.5  # seconds
+SPACING = 0.05  # seconds between looks at links and routes, however many events there are
 PATIENCE = 8.0  # seconds a tool may take: three in a row are fewer than WatchdogSec
 BURST, PER_SECOND = 20, 2.0  # whole looks: so many at once, then so many a second, however often rules change
 RETRY_FROM, RETRY_TO = 2.0, 60.0  # seconds between attempts while the guests are shut in
@@ -32,22 +34,19 @@ class Watcher:
         self.routes = netlink.listen(netlink.ROUTE)
         self.tokens = float(BURST)
         self.counted = time.monotonic()
-        self.owed = True  # a whole look is due: after the start, after an event, after lost events
+        self.looked, self.next_look = 0.0, 0.0
         self.retry, self.retry_at = RETRY_FROM, 0.0
 
     def wait(self, seconds: float) -> tuple[bool, bool]:
-        """Wait for reports; whether our packet rules may have changed, and whether some of them are gone."""
-        ready, _, _ = select.select([self.rules, self.routes], [], [], seconds)
-        changed = gone = False
+        """Wait for reports; whether a table of ours has changed, and whether routes, links or settings have."""
+        ready, _, _ = select.select([self.rules, self.routes], [], [], max(0.0, seconds))
+        changed = False
         if self.rules in ready:
-            reports, changed = netlink.drain(self.rules)
-            for event in map(netlink.nft_event, reports):
-                if event and concerns(event):
-                    changed = True
-                    gone = gone or event[0] in (netlink.NFT_DELTABLE, netlink.NFT_DELCHAIN, netlink.NFT_DELRULE)
+            reports, lost = netlink.drain(self.rules)
+            changed = lost or any(event and concerns(event) for event in map(netlink.nft_event, reports))
         if self.routes in ready:
             netlink.drain(self.routes)
-        return changed, gone
+        return changed, self.routes in ready
 
     def may_look(self) -> bool:
         """Whether the budget of whole looks has one left."""
@@ -61,30 +60,35 @@ class Watcher:
 
     def step(self) -> None:
         """One round: wait, close what lies open, heal."""
-        changed, gone = self.wait(0.1 if self.owed else POLL)
+        changed, touched = self.wait(self.next_look - time.monotonic())
         began = time.monotonic()
         notify("WATCHDOG=1")
-        self.owed = self.owed or changed
+        if touched and began < self.looked + SPACING:
+            self.next_look = min(self.next_look, self.looked + SPACING)
+        if not changed and began < (self.looked + SPACING if touched else self.next_look):
+            return
+        self.looked, self.next_look = began, began + POLL
         if state(CLOSED) and began < self.retry_at:
-            return stay_shut()
-        whole = self.owed and self.may_look()
-        # Who has the lock changes the rules on purpose (apply, remove) or heals them itself.
+            stay_shut()
+            return
+        # Who has the lock changes the rules on purpose (apply, remove) or heals them itself. What it changed, as what
+        # we change, is reported as well: then the rules have been seen whole since, and there is nothing to do.
         with lock(lambda: notify("WATCHDOG=1")):
             record = loaded()
-            if gone and record:
-                ports.hold(Settings.of(record["settings"]))
-            if self.owed and not whole:
-                return None
+            if record and not walls.unchanged():
+                if changed:
+                    ports.hold(Settings.of(record["settings"]))
+                if not self.may_look():
+                    self.next_look = began + 1 / PER_SECOND
+                    return
             try:
-                found = walls.heal(began, packets=whole)
+                walls.heal(began)
                 self.retry = RETRY_FROM
-                # Our own changes were reported as well: the next round finds them as they should be, and is content.
-                self.owed = bool(found)
             except Failure as error:
                 print(f"glasslab-network: watch: {error}", file=sys.stderr, flush=True)
-                self.owed, self.retry_at = True, time.monotonic() + self.retry
+                self.retry_at = time.monotonic() + self.retry
+                self.next_look = min(self.next_look, self.retry_at)
                 self.retry = min(RETRY_TO, self.retry * 2)
-        return None
 
 
 def concerns(event: tuple[int, str, str]) -> bool:
