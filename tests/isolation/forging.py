@@ -13,7 +13,19 @@ AGENT6 = "fe80::10:ff:fe00:10"
 ALL_NODES, ALL_NODES_MAC = "ff02::1", "33:33:00:00:00:01"
 EVERYBODY = "ff:ff:ff:ff:ff:ff"
 TELLS_NOBODY = 9999  # a port on which nobody serves
-SYN, RST, PSH, ACK = 2, 4, 8, 16
+SYN, PSH, ACK = 2, 8, 16
+# Modes of our rules.
+OPEN = frozenset({"open"})
+EVERY = frozenset({"allowlist", "open", "closed", "build"})
+# Where a row is seen.
+PVE, ITSELF, VMBR1 = ("pve:accepted",), ("pve:accepted", "reply"), ("pve:vmbr1",)
+# A row that the kernel itself closes.
+KERNEL: dict[str, Any] = {"published": False, "kernel_passes": False}
+# Settings of the hypervisor that a row needs.
+SPOOF = {"rp_filter": (0, 2)}
+FORWARD6 = {"forwarding6": (1,)}
+ALONE = {"br_netfilter": (0,)}
+LOGS_MAC = "@logs"
 
 
 @dataclass(frozen=True)
@@ -21,6 +33,7 @@ class Row:
     """One attack: who sends which frames, and where they would be seen (see attackrows.py).
 
     `published`: whether the published rules let it through, and `needs` under which settings of the hypervisor only.
+    `kernel_passes`: whether the kernel itself does, with no rules.
     `passes`: the modes of our own rules that let it through by design. `unmarked`: frames whose own arrival says
     nothing, by position. `last`: sent after all others, for what another frame would undo. `connection`: sent while the
     agent holds a connection to the outside from the port `HELD`.
@@ -33,6 +46,7 @@ class Row:
     seen: tuple[str, ...]
     published: bool = True
     needs: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    kernel_passes: bool = True
     passes: frozenset[str] = frozenset()
     unmarked: tuple[int, ...] = ()
     last: bool = False
@@ -41,6 +55,14 @@ class Row:
     def open_under_published(self, settings: dict[str, int]) -> bool:
         """Whether the published rules let it through with these settings of the hypervisor."""
         return self.published and all(settings[name] in values for name, values in self.needs.items())
+
+    def open_without_rules(self, settings: dict[str, int]) -> bool:
+        """Whether it arrives where there are no rules at all, so that only the kernel itself can refuse it.
+
+        br_netfilter makes no difference there: nothing tracks connections, so no fragments are put together either.
+        """
+        needs = {name: values for name, values in self.needs.items() if name != "br_netfilter"}
+        return self.kernel_passes and all(settings[name] in values for name, values in needs.items())
 
     def open_in(self, mode: str) -> bool:
         """Whether our rules let it through in that mode."""
@@ -89,6 +111,17 @@ def redirect(victim: str, gateway: str, to: str) -> Layers:
     about = [["ip", {"src": victim, "dst": INTERNET}], ["udp", {"sport": 1, "dport": 53}]]
     rest = bytes(int(one) for one in AGENT.split(".")).hex()
     return ip(victim, gateway, to, ["icmp", {"type": 5, "code": 1, "rest": rest}], *about)
+
+
+def igmp(group: str, kind: int, about: str = "0.0.0.0") -> Layers:
+    """A membership query or report to one of the groups 224.0.0.N."""
+    to = f"01:00:5e:00:00:{int(group.rpartition('.')[2]):02x}"
+    return ip(group, AGENT, to, ["igmp", {"type": kind, "group": about}], ttl=1)
+
+
+def discover() -> Layers:
+    """The first packet of somebody who asks for an address."""
+    return ip("255.255.255.255", "0.0.0.0", EVERYBODY, ["udp", {"sport": 68, "dport": 67}])
 
 
 def source_routed(target: str) -> Layers:
