@@ -114,11 +114,6 @@ def test_refused(changes: dict[str, Any], said: str) -> None:
     assert any(said in problem for problem in problems), problems
 
 
-def test_block_of_the_role_is_not_taken_for_somebody_elses() -> None:
-    text = "auto lo\n# BEGIN glasslab (x)\nauto vmbr1\n# END glasslab (x)\nsource /etc/network/interfaces.d/*\n"
-    assert preflight.without_block(text) == "auto lo\nsource /etc/network/interfaces.d/*\n"
-
-
 def rendered(name: str, **changes: Any) -> list[str]:
     """A rule file's lines, without comments, as the role renders it."""
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)

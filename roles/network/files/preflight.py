@@ -1,7 +1,7 @@
 """Refuse a policy that makes no sense, or a run that would clash with the host or cut its caller off.
 
 Fed to the hypervisor's python3 on standard input, with the policy as JSON in the first argument; changes nothing.
-Prints one line a problem and exits 1 when there is any.
+Prints one line a problem and exits 1 when there is any; else what the plan has to know of the host, as JSON.
 """
 
 import ipaddress
@@ -14,7 +14,20 @@ import subprocess
 import sys
 
 INTERFACES = pathlib.Path("/etc/network/interfaces")
-BEGIN, END = "# BEGIN glasslab", "# END glasslab"
+SAVED = pathlib.Path("/var/lib/glasslab-network")
+FORMER = pathlib.Path("/run/glasslab-network/former.json")
+SYSCTL = pathlib.Path("/proc/sys")
+FREE_BYTES = 16 * 1024 * 1024
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+RULE_PRIORITY = 4700
+# Other programs that write packet rules, and what each means for ours.
+FIREWALLS = {
+    "pve-firewall": "writes its own chains every few seconds; ours stand before them, and what either drops is dropped",
+    "proxmox-firewall": "has tables of its own, and guests' ports then go without fwbr; what either drops is dropped",
+    "firewalld": "takes other rules along when it reloads; the watcher puts ours back at once",
+    "ufw": "takes other rules along when it is enabled or reloaded; the watcher puts ours back at once",
+    "docker": "sets the policy of FORWARD to DROP and makes the host route; ours stand before its chains",
+}
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
@@ -147,14 +160,6 @@ def name_problems(policy: dict, subnet: ipaddress.IPv4Network) -> list[str]:
     return problems
 
 
-def without_block(text: str) -> str:
-    return re.sub(rf"^{BEGIN}.*?^{END}[^\n]*\n?", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def interface_files() -> list[pathlib.Path]:
-    return [INTERFACES, *sorted(pathlib.Path("/etc/network/interfaces.d").glob("*"))]
-
-
 def ip_json(*command: str) -> list[dict]:
     # S603, S607: fixed words, no shell, and root's own PATH.
     done = subprocess.run(["ip", "-j", *command], capture_output=True, text=True, timeout=10, check=True)
@@ -193,25 +198,38 @@ def tool_problems() -> list[str]:
     return problems
 
 
+def bridge_problems(bridge: str) -> list[str]:
+    """Somebody else's bridge of that name. In INTERFACES itself, the plan finds it: it knows our stanza there."""
+    if not INTERFACES.is_file():
+        return [f"{INTERFACES} does not exist: this host is not configured by ifupdown2"]
+    defined = re.compile(rf"^\s*(iface|auto|allow-hotplug)\s+{re.escape(bridge)}(\s|$)", re.MULTILINE)
+    problems = []
+    for path in sorted(pathlib.Path("/etc/network/interfaces.d").glob("*")):
+        if path.is_file() and defined.search(path.read_text(encoding="utf-8", errors="replace")):
+            problems.append(
+                f"{bridge} is already defined in {path}, not by this role: choose another network_bridge or take it out"
+            )
+    text = INTERFACES.read_text(encoding="utf-8", errors="replace")
+    if not problems and not defined.search(text) and pathlib.Path("/sys/class/net", bridge).exists():
+        problems.append(f"an interface {bridge} exists that this role did not make: choose another network_bridge")
+    waiting = INTERFACES.with_name("interfaces.new")
+    if waiting.exists():
+        problems.append(
+            f"{waiting} holds changes of Proxmox VE's own network editor that would replace ours when they are "
+            "applied: apply or revert them there first"
+        )
+    return problems
+
+
 def host_problems(policy: dict) -> list[str]:
     """What on this host stands against the policy."""
     problems = tool_problems()
     if problems:
         return problems
     bridge, subnet = policy["bridge"], network(policy["subnet"])
-    defined = re.compile(rf"^\s*(iface|auto|allow-hotplug)\s+{re.escape(bridge)}(\s|$)", re.MULTILINE)
-    ours = False
-    for path in interface_files():
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        ours = ours or BEGIN in text
-        if defined.search(without_block(text)):
-            problems.append(
-                f"{bridge} is already defined in {path}, not by this role: choose another network_bridge or take it out"
-            )
-    if not INTERFACES.is_file():
-        problems.append(f"{INTERFACES} does not exist: this host is not configured by ifupdown2")
-    if not ours and not problems and pathlib.Path("/sys/class/net", bridge).exists():
-        problems.append(f"an interface {bridge} exists that this role did not make: choose another network_bridge")
+    problems = bridge_problems(bridge)
+    if shutil.disk_usage("/var/lib").free < FREE_BYTES:
+        problems.append("less than 16 MiB are free below /var/lib, where the former files are kept: make room there")
     if not pathlib.Path("/sys/class/net", policy["uplink"]).exists():
         problems.append(f"network_uplink {policy['uplink']} does not exist on this host")
     for entry in ip_json("-4", "address", "show"):
@@ -238,11 +256,61 @@ def host_problems(policy: dict) -> list[str]:
     return problems
 
 
+def output(*command: str) -> str:
+    """What a command prints, whatever its exit code; nothing when it is missing."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
+    except FileNotFoundError:
+        return ""
+
+
+def notes(policy: dict) -> list[str]:
+    """What is no obstacle, and should be known before anything is changed."""
+    states = output("systemctl", "is-active", *FIREWALLS).splitlines()
+    running = [name for name, state in zip(FIREWALLS, states, strict=False) if state == "active"]
+    found = [f"{name} runs here: it {FIREWALLS[name]}" for name in running]
+    legacy = [pathlib.Path(f"/proc/net/{family}_tables_names") for family in ("ip", "ip6")]
+    if any(path.exists() and path.read_text(encoding="ascii").strip() for path in legacy):
+        found.append("iptables-legacy has tables here: what they drop stays dropped; ours stand beside them")
+    if value("net/ipv4/ip_forward") == "1" and not FORMER.exists():
+        found.append("this host routes already (net.ipv4.ip_forward is 1): that stays so when the lab is taken away")
+    earlier = [str(rule["priority"]) for rule in ip_json("rule", "show") if 0 < rule["priority"] < RULE_PRIORITY]
+    if earlier:
+        found.append(f"`ip rule` {', '.join(earlier)} decide before ours, which begin at {RULE_PRIORITY}")
+    return found
+
+
+def value(path: str) -> str | None:
+    try:
+        return (SYSCTL / path).read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def facts(policy: dict) -> dict:
+    """What the plan has to know. `unwanted`: services that came with packages which the role has installed."""
+    record = SAVED / "packages"
+    packages = record.read_text(encoding="ascii").split() if record.exists() else []
+    on = "haproxy" in packages and output("systemctl", "is-enabled", "haproxy.service").strip() == "enabled"
+    devices = [f"net/{family}/conf/{policy[end]}" for family in ("ipv4", "ipv6") for end in ("bridge", "uplink")]
+    paths = [f"{device}/{path.name}" for device in devices for path in sorted((SYSCTL / device).glob("*"))]
+    return {
+        "plan": notes(policy),
+        "armed": (SAVED / "pending.json").exists(),
+        "tools": [name for name in ("dnsmasq", "haproxy") if shutil.which(name, path=PATH)],
+        "packages": packages,
+        "unwanted": ["haproxy"] if on else [],
+        "sysctls": {path: read for path in ["net/ipv4/ip_forward", *paths] if (read := value(path)) is not None},
+    }
+
+
 def main() -> int:
     policy = json.loads(sys.argv[1])
     problems = policy_problems(policy) or host_problems(policy)
     for problem in problems:
         print(problem)
+    if not problems:
+        print(json.dumps(facts(policy)))
     return 1 if problems else 0
 
 

@@ -6,6 +6,7 @@ check   say what differs from the rules last loaded; exit 1 when anything does
 heal    put right what differs; what cannot be put right shuts the guests in
 watch   heal at once, whenever something changes; runs until it is stopped
 remove  take our chains, tables, routes and settings away and put back what was there before
+backup, arm, activate, confirm, rollback, withdraw, status: see change.py
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from . import state, walls, watch
+from . import change, state, walls, watch
 from .kernel import Failure
 
 
@@ -43,11 +44,16 @@ LONG_VERBS: dict[str, Callable[[], int | None]] = {"watch": watch.watch}
 
 def main(arguments: list[str]) -> int:
     """Run one verb; the exit code. Every failure is one line."""
+    if arguments[:1] and arguments[0] in change.VERBS:
+        return change.main(arguments)
     verb = arguments[0] if len(arguments) == 1 else ""
     if verb not in VERBS | LONG_VERBS:
-        print(f"usage: glasslab-network {' | '.join(VERBS | LONG_VERBS)}", file=sys.stderr)
+        print(f"usage: glasslab-network {' | '.join([*VERBS, *LONG_VERBS, *change.VERBS])}", file=sys.stderr)
         return 2
     try:
+        # A change that nobody has confirmed goes back before its rules are asserted once more.
+        if verb in ("apply", "heal") and change.honour():
+            return 0
         if verb in LONG_VERBS:
             return LONG_VERBS[verb]() or 0
         with state.lock():
