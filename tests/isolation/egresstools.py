@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from isolationtools import command, pve, run, wait_for
+from isolationtools import command, pve, run
 from labtools import STATE
 
 Question = dict[str, Any]
@@ -109,6 +109,10 @@ while True:
 """
 OWN_RESOLVER = "203.0.113.99"
 PROXY = "/etc/glasslab/network/proxy.cfg"
+RESTART = (
+    "systemctl restart glasslab-proxy && "
+    "for _ in $(seq 100); do ss -Hltn 'sport = :14000' | grep -q . && exit 0; sleep 0.05; done; exit 1"
+)
 
 
 class Sayer:
@@ -138,41 +142,23 @@ def hypervisor_asks_us() -> Iterator[Sayer]:
         with subprocess.Popen(command(INTERNET, *words), stdin=-1, stdout=-1, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "up\n"
-            pve(f"echo nameserver {OWN_RESOLVER} >/etc/resolv.conf")
-            restart_proxy()
+            pve(f"echo nameserver {OWN_RESOLVER} >/etc/resolv.conf; {RESTART}")
             yield Sayer(process)
             process.communicate(timeout=10)
     finally:
-        pve(f"mv /root/resolv.conf.kept /etc/resolv.conf; mv /root/proxy.cfg.asking {PROXY}")
         run(INTERNET, "ip", "address", "delete", f"{OWN_RESOLVER}/24", "dev", "eth0")
-        restart_proxy()
+        pve(f"mv /root/resolv.conf.kept /etc/resolv.conf; mv /root/proxy.cfg.asking {PROXY}; {RESTART}")
 
 
 @contextmanager
-def proxy_without(*patterns: str) -> Iterator[None]:
+def proxy_without(pattern: str) -> Iterator[None]:
     """For this block the proxy lacks the lines that match."""
-    pve(f"cp {PROXY} /root/proxy.cfg.kept")
+    changed = f"sed -i '/{pattern}/d' {PROXY}; ! cmp --silent /root/proxy.cfg.kept {PROXY}"
     try:
-        for pattern in patterns:
-            before = pve(f"cat {PROXY}")
-            pve(f"sed -i '/{pattern}/d' {PROXY}")
-            assert pve(f"cat {PROXY}") != before, f"no line matches {pattern}"
-        restart_proxy()
+        pve(f"cp {PROXY} /root/proxy.cfg.kept; {changed} && {RESTART}")
         yield
     finally:
-        pve(f"mv /root/proxy.cfg.kept {PROXY}")
-        restart_proxy()
-
-
-def restart_proxy() -> None:
-    """Restart the proxy and wait until it takes connections."""
-    pve("systemctl restart glasslab-proxy")
-    proxy_listens()
-
-
-def proxy_listens() -> None:
-    """Wait until the proxy takes connections."""
-    wait_for("the proxy listens", lambda: pve("ss -Hltn 'sport = :14000'") != "", 10)
+        pve(f"mv /root/proxy.cfg.kept {PROXY}; {RESTART}")
 
 
 def queries_upstream() -> list[str]:
