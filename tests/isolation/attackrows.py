@@ -174,7 +174,18 @@ EGRESS = tuple(
         ("the model directly", tcp("203.0.113.10", 443)),
         ("the model on another port", tcp("203.0.113.10", 8443)),
         ("the resolver directly", udp("203.0.113.53", 53)),
+        ("the model by QUIC", udp("203.0.113.10", 443)),
+        ("ping the model", echo("203.0.113.10")),
     )
+)
+
+SERVICES = (
+    *(
+        Row(f"E2 {address} {frame.__name__} {port}", "no redirection", "agent", (frame(address, port),), ITSELF, False)
+        for address in (GATEWAY, "192.168.50.2")
+        for frame, port in ((udp, 1053), (tcp, 1053), (tcp, 14000))
+    ),
+    Row("E2 ttl", "who is on the way out?", "agent", (udp(INTERNET, ttl=1),), ("reply",), passes=OPEN),
 )
 
 ROWS: tuple[Row, ...] = (
@@ -183,6 +194,7 @@ ROWS: tuple[Row, ...] = (
     *SOURCES,
     *DESTINATIONS,
     *EGRESS,
+    *SERVICES,
     *LAYER2,
     *TUNNELS,
     *ODD,

@@ -54,16 +54,21 @@ def tagged(to: str, frame: Layers, **ways: Any) -> Layers:
 
 VLANS = (tagged("@gateway", tcp(GATEWAY, 22), **DOT1Q), tagged(LOGS_MAC, tcp(LOGS, 22), **DOT1Q))
 BPDU = [ether("01:80:c2:00:00:00", type=38), ["raw", {"hex": "424203" + "00" * 32}]]
-STRANGER = "02:66:00:00:00:66"
+# Frames to these groups never reach the bridge's prerouting: LLDP's pass no hook of the bridge at all, and go up by the
+# guest's port as if that were an interface of the hypervisor's own; the others pass its input hook alone.
+LLDP, EAPOL = "01:80:c2:00:00:0e", "01:80:c2:00:00:03"
 AS_LOGS, AS_GATEWAY = arp(GATEWAY, claims=LOGS, op=2, tha="@gateway"), arp(LOGS, claims=GATEWAY, op=2, tha=LOGS_MAC)
 LAYER2 = (
     Row("V1", "VLAN tag", "agent", VLANS, ("pve:accepted", "logs:accepted", "reply"), **KERNEL),
     Row("V2", "VLAN tag on the logs machine's wire", "agent", VLANS[1:], ("logs",)),
+    Row("V4", "two VLAN tags", "agent", (tagged(LOGS_MAC, tcp(LOGS, 22), vlan=[0, 20]),), ("logs",)),
     Row("V3", "priority tag", "agent", (tagged(LOGS_MAC, tcp(LOGS, 22), **PRIORITY),), ("logs", "reply")),
     Row("L1", "claims to be logs", "agent", (AS_LOGS,), ("pve:vmbr1", "pve:neighbour")),
     Row("L2", "claims to be the gateway", "agent", (AS_GATEWAY,), ("logs", "logs:neighbour")),
     Row("L3", "MAC hijack", "agent", (arp(GATEWAY, src="@logs", sha="@agent"),), ("pve:fdb", "pve:vmbr1"), last=True),
-    Row("L3-ip", "another MAC", "agent", (tagged(LOGS_MAC, tcp(LOGS, 8088), src=STRANGER),), ("logs",)),
+    Row("L3-lldp", "MAC learnt from LLDP", "agent", (tagged(LLDP, arp(GATEWAY), src="@stranger"),), ("pve:fdb",)),
+    Row("L3-eapol", "MAC learnt from EAPOL", "agent", (tagged(EAPOL, arp(GATEWAY), src="@stranger"),), ("pve:fdb",)),
+    Row("L3-ip", "another MAC", "agent", (tagged(LOGS_MAC, tcp(LOGS, 8088), src="@stranger"),), ("logs", "pve:fdb")),
     Row("L3-sender", "another MAC inside ARP", "agent", (arp(GATEWAY, sha=LOGS_MAC),), VMBR1),
     Row("L4-lan", "who has pve's LAN address", "agent", (arp("192.168.50.2"),), ("reply",)),
     Row("L4-other", "who has its address in the other lab", "agent", (arp("10.20.20.1"),), ("reply",)),
@@ -72,6 +77,10 @@ LAYER2 = (
     Row("L5-udp", "UDP to logs on the log's port", "agent", (udp(LOGS, 8088, **TO_LOGS),), ("logs", "reply")),
     Row("L5-ping", "ping to logs", "agent", (echo(LOGS, **TO_LOGS),), ("logs", "reply")),
     Row("L6", "logs on 22 by way of the gateway", "agent", (tcp(LOGS, 22),), ("logs", "reply")),
+    Row("L8-udp", "IPv4 in an LLDP frame", "agent", (udp(GATEWAY, 8006, to=LLDP),), ITSELF),
+    Row("L8-ping", "ping in an LLDP frame", "agent", (echo("192.168.50.2", to=LLDP),), ITSELF),
+    Row("L8-lan", "to the LAN in an LLDP frame", "agent", (udp(LAN, to=LLDP),), ("lan",), **KERNEL),
+    Row("L8-eapol", "IPv4 in an EAPOL frame", "agent", (udp(GATEWAY, 8006, to=EAPOL),), ITSELF),
     Row("L7-bpdu", "spanning tree BPDU", "agent", (BPDU,), ("logs", "pve:vmbr1")),
     Row("L7-type", "unknown ethertype", "agent", ([ether(EVERYBODY, type=0x88B5)],), ("logs", "pve:vmbr1")),
 )
@@ -142,6 +151,18 @@ INWARD = (
     Row("N-i2", "internet to logs, TCP", "lan", (tcp(LOGS, 8088, **INTERNET_SIDE),), ("logs",)),
     Row("N-o1", "other lab to the agent", "otherlab", (udp(AGENT, **OTHER_SIDE),), ("agent",)),
     Row("N-o3", "other lab to logs, TCP", "otherlab", (tcp(LOGS, 22, **OTHER_SIDE),), ("logs",)),
+    # The services by which the agent leaves are for nobody else.
+    *(
+        Row(
+            f"N-service {place} {frame.__name__} {port}",
+            "the agent's way out",
+            place,
+            (frame(GATEWAY, port, **side),),
+            ITSELF,
+        )
+        for place, side in (("lan", LAN_SIDE), ("otherlab", OTHER_SIDE))
+        for frame, port in ((udp, 1053), (tcp, 1053), (tcp, 14000))
+    ),
     # The hypervisor's own doors on its other bridges are none of the lab's: whoever owns those closes them.
     Row(
         "N-o2-22", "other lab to pve's 22", "otherlab", (tcp("10.20.20.1", 22, **OTHER_SIDE),), ("reply",), passes=EVERY
@@ -180,6 +201,8 @@ LOGS_OUT = (
     Row("G-pve", "logs to pve", "logs", (tcp("192.168.50.2", 22, source=LOGS),), ITSELF, published=False),
     Row("G-lan", "logs to the LAN", "logs", (tcp(LAN, 80, source=LOGS),), ("lan",), published=False),
     Row("G-other", "logs to the other lab", "logs", (tcp(OTHER, 80, source=LOGS),), ("otherlab",), published=False),
+    Row("G-dns", "logs to the resolver", "logs", (udp("203.0.113.53", 53, source=LOGS),), ("internet", *ITSELF)),
+    Row("G-model", "logs to the model", "logs", (tcp("203.0.113.10", 443, source=LOGS),), ("internet", *ITSELF)),
     Row("G-out", "logs to the internet", "logs", (tcp(INTERNET, 443, source=LOGS),), ("internet",)),
     Row("G-spoof", "logs as the agent", "logs", (tcp("203.0.113.10", 443, source=AGENT),), ("internet", "reply")),
     Row("G-arp", "logs claims the agent's", "logs", (arp(GATEWAY, claims=AGENT, op=2, tha="@gateway"),), VMBR1),

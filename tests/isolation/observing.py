@@ -168,6 +168,8 @@ class Batch:
             return {key: self.fill(one, port) for key, one in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.fill(one, port) for one in value]
+        if value == "@stranger":  # a MAC that nobody has and no earlier batch had
+            return f"02:66:{self.number >> 8:02x}:{self.number & 255:02x}:{port >> 8:02x}:{port & 255:02x}"
         return port if value == "@port" else self.words.get(value, value) if isinstance(value, str) else value
 
     def marked(self, row: Row) -> set[str]:
@@ -191,8 +193,8 @@ class Batch:
             believed = report["neighbours"].get(LOGS if place == "pve" else GATEWAY)
             return f"{where} {believed}" if believed == self.macs["agent"] else ""
         if what == "fdb":
-            port = report["fdb"].get(self.macs["logs"])
-            return f"{where} {port}" if port == PORTS["agent"] else ""
+            forged = [self.fill(layers[0][1]["src"], self.ports[row.id]) for layers in row.frames]
+            return next((f"{where} {mac}" for mac in forged if report["fdb"].get(mac) == PORTS[sender]), "")
         found = self.sightings(place, "accepted" if what == "accepted" else "wire", self.marked(row))
         if what not in ("", "accepted"):
             found = [one for one in found if one[2] == what]
