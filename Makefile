@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
-GIVEN := QUESTION SESSION MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
+GIVEN := QUESTION SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
 # As it was typed: of a value given on its command line, make would expand what follows a dollar sign, and run $$(shell ...).
 $(foreach name,$(GIVEN),$(if $(filter command,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 export $(GIVEN)
@@ -42,6 +42,9 @@ trace: root setup ## Show a session frame by frame: make trace [SESSION=...]
 
 verify: root setup ## Check a session's chains and signatures: make verify [SESSION=...]
 	@$(AS_ROOT) $(PYTHON) scripts/trace.py verify
+
+flows: root setup ## What the hypervisor saw against what the sessions say: make flows [HOURS=24]
+	@$(AS_ROOT) $(PYTHON) scripts/flows.py
 
 destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too)
 	@$(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(FORCE),--force) $(if $(CACHE),--cache)
@@ -78,4 +81,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify destroy setup setup-lab test soak bench lint unit lock root help
+.PHONY: demo ask trace verify flows destroy setup setup-lab test soak bench lint unit lock root help

@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("glasslab.serving", "answer questions on a unix socket"),
     "trace": ("glasslab.views.command", "show a session frame by frame"),
     "verify": ("glasslab.views.command", "check a session's chain and signatures"),
+    "flows": ("glasslab.views.flows", "compare the hypervisor's flows with the sessions' frames"),
     "pin": ("glasslab.pinning", "compare the tools with the lock, or write the lock"),
     "doctor": ("glasslab.doctor", "check settings, log, model and tool server"),
     "collector": ("glasslab.collector.command", "run the embedded stand-in for Splunk"),

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,19 +81,27 @@ class Search:
         """Return the start and end events of all sessions in order of time. Raises SearchError."""
         return self._search(sessions_search(self.index))
 
-    def since(self, sourcetype: str, earliest: float) -> list[StoredEvent]:
-        """Return all events of agent:session, agent:llm or agent:network from a time (epoch seconds) on, in order.
+    def since_all(self, earliest: Mapping[str, float]) -> list[list[StoredEvent]]:
+        """Return, for each of some of queries.SINCE_SOURCETYPES, all events from its time (epoch seconds) on, in order.
 
         Raises SearchError.
         """
-        return self._search(since_search(sourcetype, int(max(0, earliest)), self.index))
+        texts = [since_search(sourcetype, int(since), self.index) for sourcetype, since in earliest.items()]
+        with self._way() as base:
+            return [self._export(base, text) for text in texts]
 
     def _search(self, text: str) -> list[StoredEvent]:
+        with self._way() as base:
+            return self._export(base, text)
+
+    @contextlib.contextmanager
+    def _way(self) -> Iterator[str]:
         if self._ssh is None:
-            return self._export(self.url, text)
+            yield self.url
+            return
         parts = urlsplit(self.url)
         with forward(self._ssh, parts.hostname or "", parts.port or 443) as port:
-            return self._export(f"{parts.scheme}://127.0.0.1:{port}", text)
+            yield f"{parts.scheme}://127.0.0.1:{port}"
 
     def _export(self, base: str, text: str) -> list[StoredEvent]:
         # In a thread of its own, since requests' timeout is for each read: a log that drips would never reach it.

@@ -32,6 +32,21 @@ def test_it_reads_events(lab: Lab) -> None:
     assert Search(lab.search_url, SEARCH_TOKEN, lab.ca).events("nobody") == []
 
 
+def test_it_reads_one_sourcetype_of_all_sessions_since_a_time(lab: Lab) -> None:
+    for number, sourcetype in enumerate(("agent:network", "agent:llm", "agent:network", "agent:session")):
+        event = {"session_id": f"since{number}", "kind": "x"}
+        lab.post(envelope(event, time=100.5 + number, sourcetype=sourcetype, source="glasslab:hypervisor"))
+    search = Search(lab.search_url, SEARCH_TOKEN, lab.ca)
+    network, calls, sessions = search.since_all({"agent:network": 101, "agent:llm": 100, "agent:session": 104})
+    assert [item.event["session_id"] for item in network] == ["since2"]
+    assert [item.event["session_id"] for item in calls] == ["since1"]
+    assert sessions == []
+    with pytest.raises(ValueError, match="agent:trace"):
+        search.since_all({"agent:trace": 0})
+    assert parse_search('search index=agents sourcetype="agent:trace" earliest=5 | sort 0 _time') is None
+    assert parse_search('search index=agents sourcetype="agent:network" earliest=-5 | sort 0 _time') is None
+
+
 def test_the_environment_can_neither_redirect_nor_unverify_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")

@@ -78,7 +78,7 @@ def _shown(item: StoredEvent) -> dict[str, Any]:
 
 def _find(args: argparse.Namespace) -> tuple[str, SearchSettings, list[StoredEvent]] | None:
     """Return the session asked for, with the settings and its events; None after one line on stderr."""
-    from glasslab.search import Search, SearchError
+    from glasslab.search import SearchError
     from glasslab.settings import SearchSettings, SettingsError
 
     if bool(args.session) == args.last:
@@ -86,8 +86,7 @@ def _find(args: argparse.Namespace) -> tuple[str, SearchSettings, list[StoredEve
         return None
     try:
         settings = SearchSettings.load()
-        ssh = _words(settings.splunk_ssh) if settings.splunk_ssh else None
-        search = Search(settings.splunk_url, settings.splunk_token.get_secret_value(), settings.hec_ca, ssh)
+        search = open_search(settings)
         session_id = _last(search) if args.last else str(args.session)
         events = search.events(session_id) if session_id else []
     except SettingsError as error:
@@ -102,6 +101,14 @@ def _find(args: argparse.Namespace) -> tuple[str, SearchSettings, list[StoredEve
         _fail(f"{what} at {settings.splunk_url}; `glasslab ask` prints the id of the one it made")
         return None
     return session_id, settings, events
+
+
+def open_search(settings: SearchSettings) -> Search:
+    """Return the way to the log that the settings name. Raises ValueError for ssh arguments that are none."""
+    from glasslab.search import Search
+
+    ssh = _words(settings.splunk_ssh) if settings.splunk_ssh else None
+    return Search(settings.splunk_url, settings.splunk_token.get_secret_value(), settings.hec_ca, ssh)
 
 
 def _words(text: str) -> list[str]:
