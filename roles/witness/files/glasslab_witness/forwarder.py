@@ -145,9 +145,7 @@ class Forwarder:
             if packet.number is not None:
                 # The kernel numbers what it hands out: a gap is what nobody here got. It begins at 0 with its reader.
                 if self.number is not None and packet.number > self.number + 1:
-                    self._lose(
-                        "packets that the kernel or the log file could not hold", packet.number - self.number - 1
-                    )
+                    self._lose("packets", "more than kernel or file could hold", packet.number - self.number - 1)
                 self.number = packet.number
             fields = self.counting.add(packet)
             if fields is not None:
