@@ -75,10 +75,12 @@ def compare(
     flows = [item for item in frames if item.event["kind"] == "network.flow" and _is_flow(item.event)]
     allowed = [item for item in flows if item.event["verdict"] == "allowed"]
     found.flows = len(allowed)
+    before: list[float] = []
     if frames and frames[0].event["kind"] == "network.start" and frames[0].event.get("reason") == "first":
         begun = min(item.time for item in frames)
         found.unjudged = sum(item.event.get("kind") == "session.start" and item.time < begun for item in sessions)
         since = max(since, begun)
+        before = [begun]  # a connection may have been opened just before
     found.denied = [item for item in flows if item.event["verdict"] == "denied" and item.event["last"] >= since]
     found.drifts = [item for item in frames if item.event["kind"] == "network.drift" and item.time >= since]
     found.losses = [item for item in frames if item.event["kind"] == "network.lost" and item.time >= since]
@@ -90,7 +92,8 @@ def compare(
         if item.event["flow"] not in unasked and item.event["last"] >= since and not _inside(item.event, windows)
     ]
     model = [item.event for item in allowed if item.event["flow"] == model_flow]
-    found.unseen = _unseen(sorted({event[name] for event in model for name in ("first", "last")}), calls, since)
+    seen = {float(event[name]) for event in model for name in ("first", "last")}
+    found.unseen = _unseen(sorted(seen.union(before)), calls, since)
     return found
 
 

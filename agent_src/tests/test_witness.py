@@ -159,7 +159,9 @@ def test_what_came_before_the_hypervisors_first_word_is_not_judged() -> None:
     network = stream(start("first"), at=100)
     found = look(network, session("a", 20, 22, 21))
     assert (found.agree, found.unjudged) == (True, 1)
-    assert look(stream(start("first"), at=0), session("a", 20, 22, 21)).unseen == ["a"]
+    network = stream(start("first"), at=0)
+    assert look(network, session("a", 20, 22, 21)).agree, "by a connection that was opened just before"
+    assert look(network, session("a", 60, 62, 61)).unseen == ["a"]
 
 
 def test_drift_and_losses_are_shown() -> None:
