@@ -23,7 +23,7 @@ POLL = 0.5  # seconds
 SPACING = 0.05  # seconds between looks at links and routes, however many events there are
 PATIENCE = 8.0  # seconds a tool may take: three in a row are fewer than WatchdogSec
 BURST, PER_SECOND = 20, 2.0  # whole looks: so many at once, then so many a second, however often rules change
-RETRY_FROM, RETRY_TO = 2.0, 60.0  # seconds between attempts while the guests are shut in
+RETRY_FROM, RETRY_TO = 1.0, 30.0  # seconds between attempts while the guests are shut in
 
 
 class Watcher:
