@@ -5,6 +5,7 @@ Nothing here goes over SSH: the tests take networks down.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -15,17 +16,25 @@ from typing import Any
 
 import yaml
 
-from labtools import LAB_ID, LAB_PY, ROOT, Done
+from labtools import LAB_ID, LAB_PY, ROOT, STATE, Done
 
 VERIFY = ROOT / "roles" / "verify"
 sys.path.insert(0, str(VERIFY / "files"))
 
-import receipt  # noqa: E402  (the role's files are no package; found by the line above)
+import doors  # noqa: E402  (the role's files are no package; found by the line above)
+import receipt  # noqa: E402
 
 Probe = dict[str, Any]
-PROBER = (VERIFY / "files" / "probe.py").read_text(encoding="utf-8")
-TARGETS = yaml.safe_load((VERIFY / "defaults" / "main.yml").read_text(encoding="utf-8"))["verify_targets"]
-PLACES = {"agent": ("exec", "agent"), "hypervisor": ("exec", "pve"), "controller": ("ns-exec", "ctl")}
+PROBER, PLACER, WATCHER = (
+    (VERIFY / "files" / name).read_text(encoding="utf-8") for name in ("probe.py", "places.py", "watch.py")
+)
+SETTINGS = yaml.safe_load((VERIFY / "defaults" / "main.yml").read_text(encoding="utf-8"))
+PLACES = {
+    "agent": ("exec", "agent"),
+    "logs": ("exec", "logs"),
+    "hypervisor": ("exec", "pve"),
+    "controller": ("ns-exec", "ctl"),
+}
 LOADER = "/usr/local/sbin/glasslab-network"
 
 
@@ -50,32 +59,112 @@ def pve(script: str, *, check: bool = True) -> str:
 
 def see(place: str, targets: list[dict[str, Any]]) -> list[Probe]:
     """Knock on the targets from a place."""
-    order = json.dumps({"timeout": 1.0, "place": place, "targets": targets})
-    seen: dict[str, list[Probe]] = json.loads(run(PLACES[place], "python3", "-", order, stdin=PROBER).stdout)
-    return seen[place]
+    wanted = [one for target in targets for one in doors.doors(target)]
+    order = json.dumps({"timeout": 1.0, "doors": wanted})
+    found: list[Probe] = json.loads(run(PLACES[place], "python3", "-", order, stdin=PROBER).stdout)
+    return found
 
 
-def take_receipt() -> dict[str, Any]:
-    """The receipt as the playbook takes it, with the three places at the same moment."""
-    with ThreadPoolExecutor(len(PLACES)) as pool:
-        seen = dict(zip(PLACES, pool.map(lambda place: see(place, TARGETS), PLACES), strict=True))
-    result: dict[str, Any] = receipt.receipt(LAB_ID, seen)
+def policy() -> dict[str, Any]:
+    """The embedded lab's policy as the playbooks work it out, in the mode that the hypervisor has."""
+    network, inventory = ROOT / "roles" / "network", ROOT / "inventories" / "local" / "group_vars" / "hypervisor.yml"
+    values = yaml.safe_load((network / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    values |= yaml.safe_load(inventory.read_text(encoding="utf-8"))
+    values["network_mode"] = json.loads(pve("cat /etc/glasslab/network/settings.json")).get("mode", "allowlist")
+    declared = {name.removeprefix("network_"): value for name, value in values.items()}
+    found = importlib.util.spec_from_file_location("glasslab_policy", network / "filter_plugins" / "glasslab_policy.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return {"declared": declared, "policy": module.network_policy(declared)}
+
+
+def entered(name: str) -> list[str]:
+    """Words that start a command in a namespace of the lab."""
+    return ["nsenter", f"--net=/run/netns/{LAB_ID}-{name}", "--"]
+
+
+def watching(order: dict[str, Any], place: str = "hypervisor") -> str:
+    """What watch.py prints there."""
+    return run(PLACES[place], "python3", "-", json.dumps(order), stdin=WATCHER).stdout
+
+
+def knocked(machine: str, order: dict[str, Any]) -> str:
+    """What places.py prints on a machine of the lab; the controller is this one."""
+    words = ["python3", "-", json.dumps(order)]
+    if machine != "controller":
+        return run(PLACES[machine], *words, stdin=PLACER).stdout
+    return subprocess.run(words, input=PLACER, text=True, capture_output=True, check=True, timeout=120).stdout
+
+
+def plan(known: dict[str, Any], begun: str, *, disruptive: bool) -> dict[str, Any]:
+    """What the playbook would try from where."""
+    outside = {"LAN": ("lan", "192.168.50.2"), "other lab": ("otherlab", None), "internet": ("internet", "203.0.113.1")}
+    order = {
+        **known,
+        "hypervisor": json.loads(begun),
+        "hypervisor_address": "192.168.50.2",
+        "guests": ["agent", "logs"],
+        "controller_command": entered("ctl"),
+        "outside": [
+            {"name": name, "command": entered(place), "routes": [["10.10.10.0/24", via]] if via else []}
+            for name, (place, via) in outside.items()
+        ],
+        "ca": (STATE / "ca" / "ca.crt").read_text(encoding="utf-8"),
+        "other_names": ["other.glasslab.test", "elsewhere.glasslab.test"],
+        "disruptive": disruptive,
+        **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "sandboxes", "timeout")},
+    }
+    planned: dict[str, Any] = doors.plan(order)
+    return planned
+
+
+def take_receipt(*, disruptive: bool = False, accepted: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The receipt as the playbook takes it, from every place at the same moment; without question and log."""
+    known = policy()
+    tried = [one for target in SETTINGS["verify_targets"] for one in target["addresses"]]
+    guests = [guest["address"] for guest in known["policy"]["guests"]]
+    watched = [*tried, *guests, known["policy"]["address"]]
+    ports = {"bridge": known["policy"]["bridge"], "ports": known["policy"]["entries"]}
+    begun = watching({"verb": "begin", **ports, "watched": watched, "tags": disruptive})
+    planned = plan(known, begun, disruptive=disruptive)
+    machines = planned.pop("machines")
+    with ThreadPoolExecutor(len(machines)) as pool:
+        texts = list(pool.map(knocked, machines, machines.values()))
+    ends = planned.pop("ends")
+    result: dict[str, Any] = receipt.receipt(
+        {
+            "lab_id": LAB_ID,
+            "policy": known["policy"],
+            "planned": json.dumps(planned),
+            "knocked": texts,
+            "begun": begun,
+            "ended": {machine: watching(order, machine) for machine, order in ends.items()},
+            "hypervisor": "hypervisor",
+            "question": None,
+            "accepted": accepted or [],
+            "checkout": str(ROOT),
+        }
+    )
     return result
 
 
 def differing(result: dict[str, Any]) -> list[str]:
-    """One line a probe that is not as expected."""
-    return [receipt.line(row) for row in result["probes"] if row["observed"] != row["expected"]]
+    """One line a probe that is not as expected, and each other problem."""
+    rows = [receipt.row_line(row) for row in result["probes"] if row["observed"] != row["expected"]]
+    problems: list[str] = result["problems"]
+    return rows + problems
 
 
 def door(address: str, **ways: Any) -> dict[str, Any]:
     """A target of its own, for one question."""
-    return {"name": address, "addresses": [address], "expected": "blocked", "control": "controller", **ways}
+    return {"name": address, "addresses": [address], **ways}
 
 
 def answers(place: str, target: dict[str, Any]) -> list[str]:
     """What that place gets from the target."""
-    return [probe["answer"] for probe in see(place, [{**target, "control": place}])]
+    return [probe["answer"] for probe in see(place, [target])]
 
 
 def rules() -> str:

@@ -1,165 +1,570 @@
-"""The receipt: what counts as blocked, reachable and unproven, and what the table shows."""
+"""The receipt: what counts as blocked, reachable and unproven, what is expected of which door, what the table shows."""
 
 from __future__ import annotations
 
+import copy
+import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-VERIFY = Path(__file__).resolve().parents[2] / "roles" / "verify"
+ROOT = Path(__file__).resolve().parents[2]
+VERIFY, NETWORK = ROOT / "roles" / "verify", ROOT / "roles" / "network"
 sys.path.insert(0, str(VERIFY / "files"))
 
-import isolation_table  # noqa: E402  (the role's files are no package; found by the line above)
+import doors  # noqa: E402  (the role's files are no package; found by the line above)
+import isolation_table  # noqa: E402
+import judge  # noqa: E402
+import places  # noqa: E402
 import probe as prober  # noqa: E402
 import receipt  # noqa: E402
+import watch  # noqa: E402
 
-TARGETS = yaml.safe_load((VERIFY / "defaults" / "main.yml").read_text(encoding="utf-8"))["verify_targets"]
+SETTINGS = yaml.safe_load((VERIFY / "defaults" / "main.yml").read_text(encoding="utf-8"))
+ADDRESSES = [["vmbr0", "192.168.50.2"], ["vmbr1", "10.10.10.1"], ["vmbr2", "10.20.20.1"], ["vmbr0", "fd50::2"]]
+MAC = "fe:10:00:00:00:10"
+RULES = {"check": "as loaded", "files": "f", "kernel": "k"}
+BEGUN = {"addresses": ADDRESSES, "mac": MAC, "link_local": "fe80::1", "rules": RULES, "versions": {}, "watch": {}}
+MODEL = {"name": "model", "from": "agent", "names": ["model.example"], "protocol": "tcp", "ports": [443], "why": "-"}
+PACKAGES = {**MODEL, "name": "packages", "names": ["deb.example"], "ports": [80], "modes": ["build"]}
+WEB = {"name": "web", "from": "logs", "to": "198.51.100.7", "protocol": "tcp", "ports": [443], "why": "-"}
 
 
-def seen(
-    blocked: str = "silent", control: str | None = "open", needed: str = "open", apart: float = 0.0
-) -> dict[str, list[dict[str, Any]]]:
-    """What three places saw of one target that must be blocked and one that must be reachable, by the same way."""
-    shut = {"target": "LAN", "address": "192.0.2.1", "protocol": "tcp", "port": 22, "expected": "blocked"}
-    flow = {"target": "log", "address": "192.0.2.2", "protocol": "tcp", "port": 8088, "expected": "reachable"}
-    when = {"hop": "on link", "time": 1000.0}
-    knocked = {**shut, **when, "control": "controller", "answer": control, "time": 1000.0 + apart}
-    return {
-        "agent": [
-            {**shut, **when, "control": "controller", "answer": blocked},
-            {**flow, **when, "control": "hypervisor", "answer": needed},
-        ],
-        "controller": [knocked] if control else [],
-        "hypervisor": [{**flow, **when, "control": "hypervisor", "answer": "open"}],
+def known(mode: str = "allowlist", *flows: dict[str, Any]) -> dict[str, Any]:
+    """A policy: the role's defaults with the given flows beside the log's, as the role's filter works it out."""
+    spec = importlib.util.spec_from_file_location("policy_filter", NETWORK / "filter_plugins" / "glasslab_policy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    defaults = yaml.safe_load((NETWORK / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    declared = {name.removeprefix("network_"): value for name, value in defaults.items()}
+    declared |= {"mode": mode, "flows": [*declared["flows"], *copy.deepcopy(flows)]}
+    return {"declared": declared, "policy": module.network_policy(declared)}
+
+
+def planned(mode: str = "allowlist", *flows: dict[str, Any], disruptive: bool = False) -> dict[str, Any]:
+    order = {
+        **known(mode, *flows),
+        "hypervisor": BEGUN,
+        "hypervisor_address": "192.168.50.2",
+        "guests": ["agent", "logs"],
+        "controller_command": [],
+        "outside": [{"name": "LAN"}],
+        "ca": None,
+        "other_names": ["other.example"],
+        "disruptive": disruptive,
+        **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "sandboxes", "timeout")},
     }
+    found: dict[str, Any] = doors.plan(order)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("blocked", "control", "observed"),
-    [
-        ("silent", "open", "blocked"),
-        ("silent", "refused", "blocked"),
-        ("silent", "silent", "unproven"),
-        ("silent", "error: no route", "unproven"),
-        ("silent", None, "unproven"),
-        ("open", "open", "reachable"),
-        ("open", "silent", "reachable"),
-        ("refused", "open", "reachable"),
-        ("error: no socket", "open", "unproven"),
-    ],
-)
-def test_verdict_on_what_must_be_blocked(blocked: str, control: str | None, observed: str) -> None:
-    result = receipt.receipt("x", seen(blocked, control))
-    assert result["probes"][0]["observed"] == observed
-    assert ("why" in result["probes"][0]) is (observed == "unproven")
-    assert result["as_expected"] is (observed == "blocked")
+SOURCES = {"agent": "10.10.10.10", "agent's sandbox": "10.10.10.10", "logs": "10.10.10.20", "LAN": "192.168.50.10"}
 
 
-@pytest.mark.parametrize("apart", [-11.0, 11.0])
-def test_a_control_of_another_time_proves_nothing(apart: float) -> None:
-    """The target may have been down when the agent knocked."""
-    result = receipt.receipt("x", seen(apart=apart))
-    assert result["probes"][0]["observed"] == "unproven"
-    assert "its control knocked 11 s apart" in receipt.line(result["probes"][0])
-    assert receipt.receipt("x", seen(apart=apart / 2))["as_expected"] is True
+class World:
+    """What would be seen where all is as the policy says; tests change one thing of it."""
+
+    def __init__(self, mode: str = "allowlist", *flows: dict[str, Any], disruptive: bool = False) -> None:
+        self.known, self.plan = known(mode, *flows), planned(mode, *flows, disruptive=disruptive)
+        reachable = {(row["place"], judge.key(row)) for row in self.plan["rows"] if row["expected"] == "reachable"}
+        self.places: dict[str, Any] = {}
+        self.seen: list[list[Any]] = []
+        mark = 40000
+        for machine in self.plan["machines"].values():
+            for place in machine["places"]:
+                name, answers = place["name"], []
+                for door in place["order"].get("doors", []):
+                    mark += 1
+                    control = name in ("controller", "hypervisor") or door == self.alive(name)
+                    answer = "open" if control or (name, judge.key(door)) in reachable else "silent"
+                    source = SOURCES.get(name, "192.168.50.100")
+                    answers.append({**door, "answer": answer, "source": source, "mark": mark, "time": 1000.0})
+                    port = {"agent": "tap101i0", "logs": "tap102i0", "LAN": "vmbr0"}.get(name)
+                    if port:
+                        kind = judge.transport(door["protocol"])
+                        self.seen.append([port, "in", kind, source, mark, door["address"], door["port"]])
+                self.places[name] = answers
+        self.tags = [
+            [frame["tag"], *where]
+            for frames in self.plan["forged"].values()
+            for frame in frames
+            for where in ([["tap101i0", "in"]] + [["tap102i0", "out"]] * (frame["target"] == "honest"))
+        ]
+        if disruptive:
+            self.places["agent, forging"] = {"sent": len(self.plan["forged"]["agent"]), "failed": {}}
+        self.ended = {"rules": RULES, "believed": []}
+        self.logs_believes: list[str] = []
+        self.order: dict[str, Any] = {"question": None, "accepted": []}
+
+    def alive(self, place: str) -> Any:
+        return next((door for who, door in self.plan["alive"].get(place, []) if who == place), None)
+
+    def door(self, place: str, address: str, protocol: str, port: int | None = None, name: str | None = None) -> Any:
+        """What a place got at a door, to be changed."""
+        wanted = (address, protocol, port, name)
+        return next(door for door in self.places[place] if judge.key(door) == wanted)
+
+    def receipt(self) -> dict[str, Any]:
+        plan = {name: self.plan[name] for name in ("rows", "kinds", "alive", "forged")}
+        ended = {**self.ended, "seen": self.seen, "tags": self.tags}
+        result: dict[str, Any] = receipt.receipt(
+            {
+                "lab_id": "x",
+                "policy": self.known["policy"],
+                "planned": json.dumps(plan),
+                "knocked": [json.dumps({place: found}) for place, found in self.places.items()],
+                "begun": json.dumps(BEGUN),
+                "ended": {"pve": json.dumps(ended), "logs": json.dumps({"believed": self.logs_believes})},
+                "hypervisor": "pve",
+                "checkout": str(ROOT),
+                **self.order,
+            }
+        )
+        return result
 
 
-@pytest.mark.parametrize("hop", ["no route", "192.0.2.254"])
-def test_silence_by_a_way_that_carries_nothing_proves_nothing(hop: str) -> None:
-    """Without a route, or with a gateway that is away, the log on the same subnet still answers."""
-    places = seen()
-    places["agent"][0]["hop"] = hop
-    row = receipt.judge(places)[0]
-    assert (row["observed"], row["why"]) == ("unproven", f"no needed flow got through by the same way ({hop})")
+def row(
+    result: dict[str, Any], place: str, address: str | None, protocol: str, port: int | None = None
+) -> dict[str, Any]:
+    """The first row of that door."""
+    wanted = (place, address, protocol, port)
+    found: dict[str, Any] = next(
+        one for one in result["probes"] if (one["place"], one["address"], one["protocol"], one["port"]) == wanted
+    )
+    return found
 
 
-@pytest.mark.parametrize(
-    ("needed", "observed"), [("open", "reachable"), ("refused", "unproven"), ("silent", "blocked")]
-)
-def test_verdict_on_a_needed_flow(needed: str, observed: str) -> None:
-    places = seen(needed=needed)
-    other = {**places["agent"][1], "address": "192.0.2.3", "answer": "open"}
-    places["agent"].append(other)
-    result = receipt.receipt("x", places)
-    assert result["probes"][1]["observed"] == observed
-    assert result["as_expected"] is (needed == "open")
+@pytest.mark.parametrize("mode", ["allowlist", "open", "closed", "build"])
+def test_as_the_policy_says(mode: str) -> None:
+    result = World(mode, MODEL, PACKAGES, WEB, disruptive=True).receipt()
+    assert receipt.findings(result) == []
+    assert result["as_expected"] is True
+    assert result["counts"]["unproven"] == 0
+    assert result["mode"] == mode
+    published = [one for one in result["probes"] if one["place"] == "agent"]
+    counted = Counter(one["target"] for one in published)
+    assert {name: counted[name] for name in ("LAN", "other lab")} == {"LAN": 12, "other lab": 4}
+    assert counted["hypervisor"] == 12
+    assert {one["observed"] for one in published if one["target"] in ("hypervisor", "LAN", "other lab")} == {"blocked"}
 
 
-def test_a_machine_without_network_is_not_called_isolated() -> None:
-    rows = receipt.judge(seen(needed="silent"))
-    assert [row["observed"] for row in rows] == ["unproven", "unproven"]
-
-
-def test_no_probes_at_all_is_not_as_expected() -> None:
-    assert receipt.receipt("x", {"agent": []})["as_expected"] is False
-
-
-@pytest.mark.parametrize(("needed", "code"), [("open", 0), ("silent", 1)])
-def test_program_writes_and_tells(tmp_path: Path, needed: str, code: int) -> None:
-    order = json.dumps({"lab_id": "x", "places": seen(needed=needed)})
-    program = [sys.executable, str(VERIFY / "files" / "receipt.py"), str(tmp_path / "r")]
-    done = subprocess.run(program, input=order, text=True, capture_output=True, check=False)
-    assert done.returncode == code
-    latest = json.loads((tmp_path / "r" / "latest.json").read_text(encoding="utf-8"))
-    assert latest["as_expected"] is (code == 0)
-    assert len(list((tmp_path / "r").glob("2*.json"))) == 1
-    assert ("log: 192.0.2.2 tcp 8088: expected reachable" in done.stdout) is (code == 1)
-
-
-def test_program_names_the_folder_it_cannot_write(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    order = json.dumps({"lab_id": "x", "places": seen()})
-    program = [sys.executable, str(VERIFY / "files" / "receipt.py"), str(tmp_path / "file")]
-    done = subprocess.run(program, input=order, text=True, capture_output=True, check=False)
-    assert done.returncode == 2
-    assert done.stdout.startswith(f"glasslab: the receipt cannot be written to {tmp_path}/file (")
-    assert done.stderr == ""
-
-
-def test_defaults_are_the_published_probes_and_what_the_lab_needs() -> None:
-    doors = [door for target in TARGETS for door in prober.probes(target)]
+def test_the_published_28_are_among_the_defaults() -> None:
     published = [
-        (address, "tcp", port) for address in ("10.10.10.1", "192.168.50.2", "10.20.20.1") for port in (22, 8006)
-    ]
-    published += [
         (address, kind, port)
         for address in ("10.10.10.1", "192.168.50.2", "10.20.20.1")
-        for kind, port in (("ping", None), ("udp", 8006))
+        for kind, port in (("tcp", 22), ("tcp", 8006), ("udp", 8006), ("ping", None))
     ]
     for address in ("192.168.50.10", "192.168.50.1"):
         published += [(address, "tcp", port) for port in (22, 80, 445, 8006, 443)] + [(address, "ping", None)]
     published += [("10.20.20.10", "tcp", port) for port in (22, 80, 8088)] + [("10.20.20.10", "ping", None)]
-    shut = {(door["address"], door["protocol"], door["port"]) for door in doors if door["expected"] == "blocked"}
     assert len(published) == 28
-    assert shut == {
-        *published,
-        ("203.0.113.80", "tcp", 80),
-        ("203.0.113.80", "tcp", 443),
-        ("203.0.113.80", "ping", None),
-        ("10.10.10.20", "tcp", 22),
-        ("10.10.10.20", "tcp", 8089),
+    rows = World().receipt()["probes"]
+    shut = {
+        (one["address"], one["protocol"], one["port"])
+        for one in rows
+        if (one["place"], one["expected"]) == ("agent", "blocked")
     }
+    assert set(published) <= shut
 
 
-def test_table_has_a_row_a_target_and_marks_what_differs() -> None:
-    text = isolation_table.table(receipt.receipt("x", seen(blocked="open"))).splitlines()
-    assert text[0].split() == ["target", "probed", "expected", "observed"]
-    assert text[2].split() == ["LAN", "tcp", "22", "blocked", "1", "reachable", "<-", "differs"]
-    assert text[3].split() == ["log", "tcp", "8088", "reachable", "1", "reachable"]
-    assert text[4].startswith("2 probes, 0 blocked, 2 reachable, 0 unproven: NOT as expected (")
+EXPECTED = [
+    # mode, guest, door, what the policy says
+    ("allowlist", "agent", ("10.10.10.20", "tcp", 8088), "flow"),
+    ("closed", "agent", ("10.10.10.20", "tcp", 8088), "flow"),
+    ("allowlist", "logs", ("10.10.10.20", "tcp", 8088), "blocked"),
+    ("allowlist", "agent", ("10.10.10.20", "udp", 8088), "blocked"),
+    ("allowlist", "agent", ("192.0.2.129", "tcp", 443), "flow"),
+    ("allowlist", "agent", ("192.0.2.129", "tls", 443, "model.example"), "flow"),
+    ("allowlist", "agent", ("192.0.2.129", "tls", 443, "other.example"), "blocked"),
+    ("allowlist", "agent", ("192.0.2.129", "tls", 443, ""), "blocked"),
+    ("allowlist", "logs", ("192.0.2.129", "tls", 443, "model.example"), "blocked"),
+    ("closed", "agent", ("192.0.2.129", "tls", 443, "model.example"), "blocked"),
+    ("allowlist", "agent", ("192.0.2.53", "dns", 53, "model.example"), "flow"),
+    ("allowlist", "logs", ("192.0.2.53", "dns", 53, "model.example"), "blocked"),
+    ("allowlist", "agent", ("192.0.2.130", "tcp", 80), "blocked"),
+    ("build", "agent", ("192.0.2.130", "tcp", 80), "flow"),
+    ("allowlist", "logs", ("198.51.100.7", "tcp", 443), "flow"),
+    ("allowlist", "logs", ("198.51.100.7", "udp", 443), "blocked"),
+    ("allowlist", "agent", ("8.8.8.8", "tcp", 443), "blocked"),
+    ("open", "agent", ("8.8.8.8", "tcp", 443), "reachable"),
+    ("open", "agent", ("8.8.8.8", "ping", None), "reachable"),
+    ("open", "agent", ("2001:db8::1", "tcp", 443), "blocked"),
+    ("open", "agent", ("192.168.50.10", "tcp", 80), "blocked"),
+    ("open", "agent", ("100.64.0.1", "tcp", 443), "blocked"),
+    ("open", "agent", ("10.10.10.1", "tcp", 22), "blocked"),
+]
+
+
+@pytest.mark.parametrize(("mode", "guest", "door", "says"), EXPECTED)
+def test_what_the_policy_says(mode: str, guest: str, door: tuple[Any, ...], says: str) -> None:
+    policy = known(mode, MODEL, PACKAGES, WEB)["policy"]
+    who = next(one for one in policy["guests"] if one["name"] == guest)
+    expect, one = doors.Expectations(policy, ["192.168.50.2"]), doors.door(*door)
+    found = "flow" if expect.flow(who, one) else "reachable" if expect.reachable(who, one) else "blocked"
+    assert found == says
+
+
+def test_the_hypervisors_own_public_address_is_never_the_internet() -> None:
+    policy = known("open", MODEL)["policy"]
+    expect = doors.Expectations(policy, ["8.8.4.4"])
+    assert not expect.reachable(policy["guests"][0], doors.door("8.8.4.4", "tcp", 22))
+
+
+LAN_DOOR = ("192.168.50.10", "tcp", 80)
+
+
+@pytest.mark.parametrize(
+    ("answer", "control", "observed", "why"),
+    [
+        ("silent", "open", "blocked", None),
+        ("silent", "refused", "blocked", None),
+        ("silent", "silent", "unproven", "the target did not answer its control either"),
+        ("silent", "error: no route", "unproven", "the target did not answer its control either"),
+        ("open", "open", "reachable", None),
+        ("open", "silent", "reachable", None),
+        ("refused", "open", "reachable", None),
+        ("error: no socket", "open", "unproven", "the probe could not be made"),
+        ("denied", "open", "unproven", "the probe could not be made"),
+    ],
+)
+def test_verdict_on_what_must_be_blocked(answer: str, control: str, observed: str, why: str | None) -> None:
+    world = World()
+    world.door("agent", *LAN_DOOR)["answer"] = answer
+    world.door("controller", *LAN_DOOR)["answer"] = control
+    result = world.receipt()
+    found = row(result, "agent", *LAN_DOOR)
+    assert (found["observed"], found.get("why")) == (observed, why)
+    assert result["as_expected"] is (observed == "blocked")
+
+
+@pytest.mark.parametrize(
+    ("answer", "observed"), [("open", "reachable"), ("refused", "unproven"), ("silent", "blocked")]
+)
+def test_verdict_on_a_needed_flow(answer: str, observed: str) -> None:
+    world = World("allowlist", MODEL)
+    world.door("agent", "10.10.10.20", "tcp", 8088)["answer"] = answer
+    result = world.receipt()
+    assert row(result, "agent", "10.10.10.20", "tcp", 8088)["observed"] == observed
+    assert result["as_expected"] is (answer == "open")
+
+
+@pytest.mark.parametrize(
+    ("answer", "observed"), [("cut", "blocked"), ("silent", "blocked"), ("foreign", "reachable"), ("open", "reachable")]
+)
+def test_verdict_on_another_name_at_an_allowed_address(answer: str, observed: str) -> None:
+    world = World("allowlist", MODEL)
+    world.door("agent", "192.0.2.129", "tls", 443, "other.example")["answer"] = answer
+    found = [one for one in world.receipt()["probes"] if one.get("name") == "other.example" and one["place"] == "agent"]
+    assert [one["observed"] for one in found] == [observed]
+
+
+def test_another_name_is_not_refused_where_the_allowed_one_gets_no_answer() -> None:
+    world = World("allowlist", MODEL)
+    world.door("agent", "192.0.2.129", "tls", 443, "model.example")["answer"] = "silent"
+    found = {
+        one["name"]: one["observed"] for one in world.receipt()["probes"] if one["place"] == "agent" and "name" in one
+    }
+    assert found["model.example"] == "blocked"
+    assert found["other.example"] == found[""] == "unproven"
+
+
+def test_a_needed_flow_with_another_certificate_is_unproven() -> None:
+    world = World("allowlist", MODEL)
+    world.door("agent", "192.0.2.129", "tls", 443, "model.example")["answer"] = "foreign"
+    assert row(world.receipt(), "agent", "192.0.2.129", "tls", 443)["why"] == "its certificate does not hold"
+
+
+def silence(world: World, place: str) -> None:
+    for door in world.places[place]:
+        door["answer"] = "silent"
+
+
+def unseen(world: World) -> None:
+    door = world.door("agent", *LAN_DOOR)
+    world.seen = [one for one in world.seen if one[4] != door["mark"]]
+
+
+def late(world: World) -> None:
+    world.door("agent", *LAN_DOOR)["time"] += 11
+
+
+def agent_is_cut_off(world: World) -> None:
+    silence(world, "agent")
+    world.door("hypervisor", "10.10.10.10", "tcp", 22)["answer"] = "silent"
+
+
+def nobody_watched(world: World) -> None:
+    world.seen = None  # type: ignore[assignment]  # as when the watch did not run
+
+
+DOUBTS: dict[str, tuple[Callable[[World], Any], str]] = {
+    "it never came to the hypervisor": (unseen, "the probe never came to the hypervisor"),
+    "the control knocked at another time": (late, "its control knocked 11 s apart"),
+    "the controller's cable is out": (lambda world: silence(world, "controller"), "the target did not answer"),
+    "the control did not knock": (lambda world: world.places.pop("controller"), "its control did not knock"),
+    "the place is cut off": (agent_is_cut_off, "nothing at all got through for agent"),
+    "the place did not knock": (lambda world: world.places.update(agent={"error": "no python"}), "no python"),
+    "nobody watched": (nobody_watched, "nobody watched at the hypervisor"),
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_silence_proves_nothing_when(doubt: str) -> None:
+    change, why = DOUBTS[doubt]
+    world = World()
+    change(world)
+    result = world.receipt()
+    found = row(result, "agent", *LAN_DOOR)
+    assert found["observed"] == "unproven"
+    assert why in found["why"]
+    assert result["as_expected"] is False
+    assert why in "\n".join(receipt.findings(result))
+
+
+@pytest.mark.parametrize("place", ["agent's sandbox", "LAN"])
+def test_a_place_that_gets_nothing_at_all_is_not_called_isolated(place: str) -> None:
+    world = World()
+    silence(world, place)
+    observed = {
+        one["observed"] for one in world.receipt()["probes"] if one["place"] == place and one["expected"] == "blocked"
+    }
+    assert observed == {"unproven"}
+
+
+def test_a_sandbox_that_its_own_kernel_holds_back_is_blocked() -> None:
+    world = World()
+    for door in world.places["agent's sandbox"]:
+        door["answer"] = "denied" if door["answer"] == "silent" else door["answer"]
+    assert receipt.findings(world.receipt()) == []
+    world = World()
+    for door in world.places["agent's sandbox"]:
+        door["answer"] = "denied"
+    assert "unproven" in {one["observed"] for one in world.receipt()["probes"] if one["place"] == "agent's sandbox"}
+
+
+@pytest.mark.parametrize(
+    ("place", "door", "interface", "source", "observed"),
+    [
+        ("agent", ("169.254.169.254", "tcp", 80), "vmbr0", "192.168.50.2", "reachable"),
+        ("agent", ("192.168.50.10", "tcp", 80), "vmbr0", "10.10.10.10", "reachable"),
+        ("agent", ("10.10.10.20", "udp", 9999), "tap102i0", "10.10.10.10", "reachable"),
+        ("agent", ("10.10.10.20", "udp", 9999), "fwln101i0", "10.10.10.10", "blocked"),
+        ("agent", ("192.168.50.10", "tcp", 80), "vmbr1", "10.10.10.10", "blocked"),
+        ("LAN", ("10.10.10.10", "tcp", 22), "vmbr1", "192.168.50.10", "reachable"),
+    ],
+)
+def test_what_leaves_the_hypervisor_is_not_blocked(
+    place: str, door: tuple[Any, ...], interface: str, source: str, observed: str
+) -> None:
+    """One way is enough: that no answer came is no wall."""
+    world = World()
+    mark = world.door(place, *door)["mark"]
+    world.seen.append([interface, "out", door[1], source, mark, door[0], door[2]])
+    found = row(world.receipt(), place, *door)
+    assert found["observed"] == observed
+    assert found.get("why") == (f"it left by {interface}" if observed == "reachable" else None)
+
+
+def test_what_the_controls_send_is_no_leak() -> None:
+    world = World()
+    control = world.door("controller", *LAN_DOOR)
+    control["mark"] = world.door("agent", *LAN_DOOR)["mark"]
+    world.seen.append(["vmbr0", "out", "tcp", control["source"], control["mark"], LAN_DOOR[0], LAN_DOOR[2]])
+    assert row(world.receipt(), "agent", *LAN_DOOR)["observed"] == "blocked"
+
+
+def claim(world: World) -> str:
+    """The tag of the claim to be the gateway."""
+    found: str = next(one["tag"] for one in world.plan["forged"]["agent"] if one["claims"] == "10.10.10.1")
+    return found
+
+
+def goes_on(world: World) -> None:
+    world.tags.append([claim(world), "vmbr1", "in"])
+
+
+def never_comes(world: World) -> None:
+    world.tags.remove([claim(world), "tap101i0", "in"])
+
+
+def no_honest_frame(world: World) -> None:
+    world.tags.remove(next(one for one in world.tags if one[2] == "out"))
+
+
+def not_sent(world: World) -> None:
+    world.places["agent, forging"]["failed"][claim(world)] = "no"
+
+
+def believed(world: World) -> None:
+    world.logs_believes.append("10.10.10.1 is at 02:10:00:00:00:10")
+
+
+FORGED: dict[str, tuple[Callable[[World], Any], str, str]] = {
+    "goes on": (goes_on, "reachable", "seen at vmbr1"),
+    "never came": (never_comes, "unproven", "it never came to the hypervisor"),
+    "no honest frame": (no_honest_frame, "unproven", "an honest frame did not get through either"),
+    "not sent": (not_sent, "unproven", "it could not be sent: no"),
+    "believed": (believed, "reachable", "taken in by logs"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_verdict_on_a_forged_frame(case: str) -> None:
+    change, observed, why = FORGED[case]
+    world = World(disruptive=True)
+    change(world)
+    found = [
+        one
+        for one in world.receipt()["probes"]
+        if one["target"] == "ARP claim" and one["name"].startswith("10.10.10.1 ")
+    ]
+    assert [one["observed"] for one in found] == [observed]
+    assert why in found[0]["why"]
+
+
+def test_an_accepted_row_is_no_failure_and_keeps_its_reason() -> None:
+    world = World()
+    world.door("agent", *LAN_DOOR)["answer"] = "open"
+    entry = {"place": "agent", "target": "LAN", "address": LAN_DOOR[0], "port": 80, "reason": "a printer"}
+    world.order["accepted"] = [entry]
+    result = world.receipt()
+    assert result["as_expected"] is True
+    assert row(result, "agent", *LAN_DOOR)["accepted"] == "a printer"
+    assert receipt.findings(result)[0].endswith("accepted: a printer")
+    world.order["accepted"] = [{**entry, "port": 22}]
+    assert world.receipt()["as_expected"] is False
+
+
+@pytest.mark.parametrize(
+    ("entry", "said", "good"),
+    [
+        ({"target": "LAN", "reason": "a printer"}, "accepted (a printer) and no longer different", True),
+        ({"target": "nowhere", "reason": "x"}, "verify_accepted: no probe is nowhere", False),
+        ({"target": "LAN", "reason": ""}, "verify_accepted: LAN: give some of", False),
+        ({"reason": "everything"}, "give some of", False),
+    ],
+)
+def test_an_accepted_row_that_is_not_needed_is_said(entry: dict[str, Any], said: str, good: bool) -> None:
+    world = World()
+    world.order["accepted"] = [entry]
+    result = world.receipt()
+    assert said in "\n".join(receipt.findings(result))
+    assert result["as_expected"] is good
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({**RULES, "check": "net.ipv4.ip_forward is off\n"}, "glasslab-network check: net.ipv4.ip_forward is off"),
+        ({**RULES, "kernel": "other"}, "the hypervisor's rules changed while the receipt was taken"),
+        (None, "the hypervisor did not say which rules it holds"),
+    ],
+)
+def test_rules_that_are_not_as_loaded_are_a_failure(rules: dict[str, Any] | None, said: str) -> None:
+    world = World()
+    world.ended["rules"] = rules
+    result = world.receipt()
+    assert result["as_expected"] is False
+    assert said in "\n".join(result["problems"])
+
+
+ANSWERED = json.dumps({"session_id": "s1", "status": "answered"})
+
+
+def found_in_log(whole: bool = True, *names: str) -> str:
+    writers = [{"component": name, "frames": 5, "problems": []} for name in names or ("agent", "mcp")]
+    return json.dumps({"whole": whole, "writers": writers, "problems": [] if whole else ["no frame has clock 3"]})
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "said", "problem"),
+    [
+        (ANSWERED, found_in_log(), "", None),
+        (ANSWERED, found_in_log(False), "", "session s1 is not whole in the log: no frame has clock 3"),
+        (ANSWERED, found_in_log(True, "agent"), "", "session s1 is not whole in the log"),
+        (ANSWERED, "", "glasslab: cannot read the log", "session s1 is not whole in the log: glasslab: cannot read"),
+        ("", "", "glasslab: no socket", "the question was not answered: glasslab: no socket"),
+        (json.dumps({"status": "log_rejected"}), "", "", "the question was not answered: log_rejected"),
+    ],
+)
+def test_the_question(asked: str, found: str, said: str, problem: str | None) -> None:
+    world = World()
+    world.order["question"] = {"asked": asked, "found": found, "said": said}
+    result = world.receipt()
+    assert result["as_expected"] is (problem is None)
+    assert problem is None or problem in "\n".join(result["problems"])
+    if problem is None:
+        assert result["session"] == {
+            "id": "s1", "status": "answered", "frames": 10, "writers": {"agent": 5, "mcp": 5}, "whole": True
+        }  # fmt: skip
+
+
+def program(folder: Path, verb: str, order: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(VERIFY / "files" / "receipt.py"), verb, str(folder)]
+    return subprocess.run(command, input=json.dumps(order), text=True, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("done", "said", "code"),
+    [
+        ({"stdout": '{"acknowledged": true, "session_id": "h", "seq": 7}'}, "as expected", 0),
+        (
+            {"stdout": '{"acknowledged": false, "queued": "x"}', "stderr": ""},
+            "the receipt is not in the log: not ackn",
+            1,
+        ),
+        ({"msg": "[Errno 2] No such file"}, "the receipt is not in the log: [Errno 2] No such file: is the witness", 1),
+    ],
+)
+def test_program_writes_shows_and_notes_where_it_is(tmp_path: Path, done: dict[str, Any], said: str, code: int) -> None:
+    (tmp_path / "r").mkdir()
+    receipt.write(tmp_path / "r", World().receipt())
+    told = program(tmp_path / "r", "indexed", done)
+    assert told.returncode == code, told.stderr
+    assert said in told.stdout
+    latest = json.loads((tmp_path / "r" / "latest.json").read_text(encoding="utf-8"))
+    assert latest.get("indexed") == ({"session_id": "h", "seq": 7} if code == 0 else None)
+    assert latest["as_expected"] is (code == 0)
+    kept = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "r").glob("2*.json")]
+    assert kept == [latest]
+
+
+def test_program_names_the_folder_it_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = program(tmp_path / "file", "show", {})
+    assert told.returncode == 2
+    assert told.stdout.startswith(f"glasslab: the receipt cannot be kept in {tmp_path}/file (")
+    assert told.stderr == ""
+
+
+def test_table_shows_the_agents_rows_and_sums_up_the_others() -> None:
+    world = World(disruptive=True)
+    world.door("agent", *LAN_DOOR)["answer"] = "open"
+    text = isolation_table.table(world.receipt()).splitlines()
+    assert text[0].split() == ["from", "target", "probed", "expected", "observed"]
+    assert " ".join(text[2].split()) == "agent hypervisor tcp 22 8006, udp 8006, ping blocked 12 blocked"
+    assert any(line.split()[:1] == ["LAN"] and line.endswith("blocked    11 blocked") for line in text)
+    assert any(line.endswith("blocked    1 reachable  <- differs") for line in text)
+    assert max(len(line) for line in text[2:] if "<-" not in line) <= 100
+    assert len(text) <= 32
+    assert ": NOT as expected (" in text[-1]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}"])
 def test_table_of_something_else_is_one_line(tmp_path: Path, content: str) -> None:
     path = tmp_path / "receipt.json"
     path.write_text(content, encoding="utf-8")
-    program = [sys.executable, str(VERIFY / "files" / "isolation_table.py"), str(path)]
-    done = subprocess.run(program, text=True, capture_output=True, check=False)
+    command = [sys.executable, str(VERIFY / "files" / "isolation_table.py"), str(path)]
+    done = subprocess.run(command, text=True, capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "playbooks/verify.yml" in done.stderr
@@ -171,38 +576,39 @@ def test_probe_tells_open_refused_and_silent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as served, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         ports = [served.getsockname()[1], closed.getsockname()[1]]
-        target = {"name": "x", "addresses": ["127.0.0.1"], "tcp": ports, "expected": "blocked", "control": "controller"}
-        answers = [prober.knock(door, 0.2)["answer"] for door in prober.probes(target)]
+        seen = [prober.knock(doors.door("127.0.0.1", "tcp", port), 0.2) for port in ports]
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
             mute.bind(("127.0.0.1", 0))
-            answers.append(prober.udp("127.0.0.1", mute.getsockname()[1], 0.2))
-    assert answers == ["open", "refused", "silent"]
+            seen.append(prober.knock(doors.door("127.0.0.1", "udp", mute.getsockname()[1]), 0.2))
+    assert [one["answer"] for one in seen] == ["open", "refused", "silent"]
+    assert {one["source"] for one in seen} == {"127.0.0.1"}
+    assert all(one["mark"] > 0 for one in seen)
 
 
-def knocked(prepare: str, **ways: Any) -> list[dict[str, Any]]:
-    """What probe.py sees of 192.0.2.1 in a network namespace of its own, prepared by a shell script."""
-    target = {"name": "x", "addresses": ["192.0.2.1"], "expected": "blocked", "control": "controller", **ways}
-    order = json.dumps({"timeout": 0.3, "place": "agent", "targets": [target]})
+def knocked(prepare: str, *wanted: dict[str, Any], **order: Any) -> dict[str, str]:
+    """What probe.py sees in a network namespace of its own, prepared by a shell script: answers by protocol."""
+    text = json.dumps({"timeout": 0.3, "doors": wanted, **order})
     script = f'{prepare}; exec "$0" "$1" "$2"'
-    program = [sys.executable, str(VERIFY / "files" / "probe.py"), order]
-    own = ["unshare", "--map-root-user", "--net", "sh", "-c", script, *program]
-    done = subprocess.run(own, text=True, capture_output=True, check=True)
-    found: list[dict[str, Any]] = json.loads(done.stdout)["agent"]
-    return found
+    own = [
+        "unshare",
+        "--map-root-user",
+        "--net",
+        "sh",
+        "-c",
+        script,
+        sys.executable,
+        str(VERIFY / "files" / "probe.py"),
+    ]
+    done = subprocess.run([*own, text], text=True, capture_output=True, check=True)
+    return {one["protocol"]: one["answer"] for one in json.loads(done.stdout)}
 
 
 CABLE = (
     "set -e; ip link set lo up; ip link add near type veth peer name far; ip link set far up; ip link set near up;"
-    "ip address add 198.51.100.2/24 dev near; ip route add 192.0.2.0/24 via 198.51.100.1;"
+    "ip address add 198.51.100.2/24 dev near; ip route add default via 198.51.100.1;"
     "ip neighbour add 198.51.100.1 lladdr 02:00:00:00:00:01 dev near"
 )
-
-
-def test_probe_says_by_which_way_it_went() -> None:
-    ways: dict[str, Any] = {"tcp": [22], "udp": [53], "ping": True}
-    assert [(one["answer"], one["hop"]) for one in knocked(CABLE, **ways)] == [("silent", "198.51.100.1")] * 3
-    assert {one["hop"] for one in knocked("ip link set lo up", **ways)} == {"no route"}
-    assert {one["hop"] for one in knocked(f"{CABLE}; ip address add 192.0.2.9/28 dev near", **ways)} == {"on link"}
+THREE = doors.doors({"addresses": ["192.0.2.1"], "tcp": [22], "udp": [53], "ping": True})
 
 
 @pytest.mark.parametrize(
@@ -213,9 +619,51 @@ def test_probe_says_by_which_way_it_went() -> None:
         ("nft add table ip x; nft add chain ip x o '{ type filter hook output priority 0; policy drop; }'",
          {"tcp", "udp", "ping"}),
         ("ip link set lo down", {"tcp", "udp", "ping"}),
+        ("true", set()),
     ],
-    ids=["echo replies are dropped", "nothing may leave", "no loopback"],
+    ids=["echo replies are dropped", "nothing may leave", "no loopback", "nothing is broken"],
 )  # fmt: skip
-def test_a_probe_that_cannot_work_on_its_machine_is_an_error_and_no_silence(broken: str, protocols: set[str]) -> None:
-    seen_by = {one["protocol"]: one["answer"] for one in knocked(f"{CABLE}; {broken}", tcp=[22], udp=[53], ping=True)}
-    assert {protocol for protocol, answer in seen_by.items() if answer.startswith("error: ")} == protocols, seen_by
+def test_a_probe_that_cannot_work_on_its_machine_is_no_silence(broken: str, protocols: set[str]) -> None:
+    seen = knocked(f"{CABLE}; {broken}", *THREE)
+    assert {name for name, answer in seen.items() if answer.startswith("error: ") or answer == "denied"} == protocols, (
+        seen
+    )
+
+
+def test_a_probe_outside_of_its_sandbox_is_an_error() -> None:
+    own = {"NoNewPrivs": "0"}
+    assert knocked(CABLE, THREE[0], sandbox=own) == {"tcp": "silent"}
+    assert knocked(CABLE, THREE[0], sandbox={"NoNewPrivs": "1"})["tcp"].startswith("error: not in the sandbox")
+
+
+def test_knocking_by_frames_needs_neither_route_nor_neighbour() -> None:
+    """The other end wants to answer, though nothing here knows a way to it."""
+    prepare = (
+        f"{CABLE}; sysctl -qw net.ipv6.conf.far.disable_ipv6=0; ip link set near address 02:00:00:00:00:03;"
+        "ip link set far address 02:00:00:00:00:02; ip -6 address add fd66::9/64 dev far nodad"
+    )
+    for address, answer in (("fd66::9", "refused"), ("fd66::10", "silent")):
+        door = {**doors.door(address, "tcp", 22), "frame": "02:00:00:00:00:02"}
+        assert knocked(prepare, door) == {"tcp": answer}
+
+
+def test_link_local_address_follows_from_the_hardware_address() -> None:
+    assert watch.link_local("fe:10:00:00:00:10") == "fe80::fc10:ff:fe00:10"
+
+
+def test_a_sandbox_is_that_of_the_unit_and_what_it_starts_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = tmp_path / "u"
+    unit.write_text(
+        "[Unit]\nAfter=x\n[Service]\n# said\nType=notify\nUser=u\nEnvironment=A=b\nLoadCredential=k:/k\nExecStart=/x\n"
+        "IPAddressDeny=any\nRestrictAddressFamilies=AF_INET AF_UNIX\nRuntimeDirectoryMode=0750\n[Install]\nWantedBy=y\n"
+    )
+    monkeypatch.setattr(places, "show", lambda *_: str(unit))
+    words = places.sandboxed("glasslab-agent.service")
+    assert [words[i + 1] for i, word in enumerate(words) if word == "-p"] == [
+        "User=u",
+        "IPAddressDeny=any",
+        "RestrictAddressFamilies=AF_INET AF_UNIX",
+    ]
+    assert any(word.startswith("--unit=glasslab-probe-") for word in words)

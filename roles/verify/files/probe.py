@@ -1,12 +1,20 @@
 """Knock on a list of doors, all at once, and say what answered.
 
-Fed to a machine's python3 on standard input; the first argument is JSON: {"timeout": seconds, "place": name, "targets":
-[{"name", "addresses", "tcp": [ports], "udp": [ports], "ping": true, "dns": name, "expected", "control"}]}. The place
-`agent` knocks on every target, any other on those whose control it is. Prints {place: [one object a probe]}, with
-`answer`: `open`, `refused` (a closed port that answers is reached all the same), `silent`, or `error: ...` when the
-probe itself could not be made or does not work on this machine; `time` (seconds since the epoch) and `hop` (the way it
-took: a gateway, `on link` or `no route`). Harmless: connections without data, two datagrams, two echo requests, two
-lookups.
+Fed to a machine's python3 on standard input; the first argument is JSON: {"timeout": seconds, "doors": [{"address",
+"protocol": tcp, udp, dns, ping or tls, "port", "name": that is looked up (dns) or asked for (tls), "frame": MAC}...],
+"ca": text of the CA for tls, or null for the system's, "sandbox": {name: value} of /proc/self/status}. A door with
+`frame` is IPv6 and knocked on by frames of our own to that MAC: no route and no neighbour is needed. Prints the doors,
+each with
+
+    answer  open; refused (a closed port that answers is reached all the same); silent; denied (this machine's own
+            kernel forbids it to this process); for tls also foreign (somebody shook hands, whose certificate does not
+            hold) and cut (accepted, and ended before any certificate); or `error: ...` when the probe could not be made
+            or does not work on this machine
+    source, mark   the own address, and the own port or echo identifier, by which it is known on its way
+    time    in seconds since the epoch
+
+With `sandbox`, the process is to be in that sandbox, or every answer is an error. Harmless: connections without data,
+two datagrams, two echo requests, two lookups, a TLS handshake.
 """
 
 import concurrent.futures
@@ -30,11 +38,40 @@ def family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
-def tcp(address: str, port: int, timeout: float) -> str:
-    with socket.socket(family(address), socket.SOCK_STREAM) as one:
+@contextlib.contextmanager
+def noted(one: socket.socket, own: dict):
+    """Whatever comes of it: by which address and port it went."""
+    try:
+        yield
+    finally:
+        own["source"], own["mark"] = one.getsockname()[:2]
+
+
+def tcp(address: str, port: int, timeout: float, own: dict) -> str:
+    with socket.socket(family(address), socket.SOCK_STREAM) as one, noted(one, own):
         one.settimeout(timeout)
         one.connect(socket.getaddrinfo(address, port, proto=socket.IPPROTO_TCP)[0][4])
     return "open"
+
+
+def tls(address: str, port: int, timeout: float, own: dict, name: str, ca: str | None) -> str:
+    """A handshake in which a name is asked for; an empty one asks for none."""
+    import ssl  # here, since most places try no names and it takes longer to load than all the rest
+
+    context = ssl.create_default_context(cadata=ca)
+    context.check_hostname = bool(name)
+    with socket.socket(family(address), socket.SOCK_STREAM) as one, noted(one, own):
+        one.settimeout(timeout)
+        one.connect(socket.getaddrinfo(address, port, proto=socket.IPPROTO_TCP)[0][4])
+        try:
+            with context.wrap_socket(one.dup(), server_hostname=name or None):
+                return "open"
+        except ssl.SSLCertVerificationError:
+            return "foreign"
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
+            return "cut"
+        except ssl.SSLError:  # an alert, or no TLS: somebody answered
+            return "foreign"
 
 
 def exchange(one: socket.socket, packets: list[bytes], mine, timeout: float) -> str:
@@ -48,18 +85,18 @@ def exchange(one: socket.socket, packets: list[bytes], mine, timeout: float) -> 
     return "silent"
 
 
-def udp(address: str, port: int, timeout: float) -> str:
-    with socket.socket(family(address), socket.SOCK_DGRAM) as one:
+def udp(address: str, port: int, timeout: float, own: dict) -> str:
+    with socket.socket(family(address), socket.SOCK_DGRAM) as one, noted(one, own):
         one.connect(socket.getaddrinfo(address, port, proto=socket.IPPROTO_UDP)[0][4])
         return exchange(one, [b"glasslab probe"] * 2, lambda _: True, timeout)
 
 
-def dns(address: str, port: int, timeout: float, question: str) -> str:
+def dns(address: str, port: int, timeout: float, own: dict, question: str) -> str:
     """Any well-formed reply to an A query of ours counts, also one that knows no such name."""
     number = os.urandom(2)
     labels = b"".join(bytes([len(label)]) + label.encode("ascii") for label in question.rstrip(".").split("."))
     query = number + struct.pack("!5H", 0x0100, 1, 0, 0, 0) + labels + struct.pack("!xHH", 1, 1)
-    with socket.socket(family(address), socket.SOCK_DGRAM) as one:
+    with socket.socket(family(address), socket.SOCK_DGRAM) as one, noted(one, own):
         one.connect((address, port))
         return exchange(
             one, [query] * 2, lambda reply: reply[:2] == number and len(reply) > 2 and reply[2] & 0x80, timeout
@@ -72,7 +109,7 @@ def checksum(data: bytes) -> int:
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-def ping(address: str, timeout: float) -> str:
+def ping(address: str, timeout: float, own: dict) -> str:
     six = family(address) == socket.AF_INET6
     number = os.urandom(2)
     body = number + struct.pack("!H", 1) + b"glasslab"
@@ -96,18 +133,23 @@ def ping(address: str, timeout: float) -> str:
                 return "open"
             return "silent"
         one.connect(where)
+        own |= {"source": one.getsockname()[0], "mark": int.from_bytes(number, "big")}
         return exchange(one, [request] * 2, mine, timeout)
 
 
-def knock(probe: dict, timeout: float) -> dict:
-    address, protocol = probe["address"], probe["protocol"]
+def knock(door: dict, timeout: float, ca: str | None = None) -> dict:
+    """The door with what answered. An address that is a name is looked up by this machine's own resolver."""
+    address, protocol = door["address"], door["protocol"]
+    own: dict = {"source": None, "mark": None}
     try:
         if protocol == "ping":
-            answer = ping(address, timeout)
+            answer = ping(address, timeout, own)
         elif protocol == "dns":
-            answer = dns(address, probe["port"], timeout, probe["question"])
+            answer = dns(address, door["port"], timeout, own, door["name"])
+        elif protocol == "tls":
+            answer = tls(address, door["port"], timeout, own, door["name"], ca)
         else:
-            answer = {"tcp": tcp, "udp": udp}[protocol](address, probe["port"], timeout)
+            answer = {"tcp": tcp, "udp": udp}[protocol](address, door["port"], timeout, own)
     except TimeoutError:
         answer = "silent"
     except OSError as error:
@@ -115,24 +157,74 @@ def knock(probe: dict, timeout: float) -> dict:
             answer = "refused"
         elif error.errno in SHUT:
             answer = "silent"
+        elif error.errno in (errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT):
+            answer = "denied"  # no right to a socket, or a rule on the own machine
         else:
-            answer = f"error: {error}"  # EPERM too: no right to a raw socket, or a rule on the own machine
-    return {**probe, "answer": answer, "hop": hop(address), "time": time.time()}
+            answer = f"error: {error}"
+    return {**door, **own, "answer": answer, "time": time.time()}
 
 
-def hop(address: str) -> str:
-    """By which way packets to an IPv4 address leave: a needed flow by the same way shows that it carries."""
-    if ":" in address:
-        return "IPv6"
-    wanted = struct.unpack("=I", socket.inet_aton(address))[0]
-    best = (-1, "no route")
-    for line in pathlib.Path("/proc/net/route").read_text(encoding="ascii").splitlines()[1:]:
-        _, target, gateway, _, _, _, _, mask, *_ = line.split()
-        length = int(mask, 16).bit_count()
-        if wanted & int(mask, 16) == int(target, 16) and length > best[0]:
-            way = int(gateway, 16)
-            best = (length, socket.inet_ntoa(struct.pack("=I", way)) if way else "on link")
-    return best[1]
+def interface() -> str:
+    """By which the default route leaves, or the first one there is."""
+    lines = [line.split() for line in pathlib.Path("/proc/net/route").read_text(encoding="ascii").splitlines()[1:]]
+    return next((line[0] for line in sorted(lines, key=lambda line: line[1] != "00000000")), "eth0")
+
+
+def own6(mac: bytes) -> bytes:
+    """The link-local address that IPv6 derives from a hardware address."""
+    return b"\xfe\x80" + bytes(6) + bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
+
+
+def sum6(source: bytes, target: bytes, number: int, data: bytes) -> int:
+    return checksum(source + target + struct.pack("!II", len(data), number) + data + bytes(len(data) % 2))
+
+
+def frames(doors: list[dict], timeout: float) -> list[dict]:
+    """Knock over IPv6 with frames of our own, as one does who has no route and gets no answer to neighbour questions.
+
+    That somebody asks for our hardware address counts as an answer to all: he has got something, and wants to reply.
+    """
+    name = interface()
+    seen = [{**door, "answer": "silent", "time": time.time()} for door in doors]
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86DD)) as wire:
+        wire.bind((name, 0x86DD))
+        mac = wire.getsockname()[4]
+        source = own6(mac)
+        for number, one in enumerate(seen):
+            target, mark = socket.inet_pton(socket.AF_INET6, one["address"]), 50000 + number
+            one |= {"source": socket.inet_ntop(socket.AF_INET6, source), "mark": mark}
+            if one["protocol"] == "ping":
+                kind, at, body = 58, 2, struct.pack("!BBHHH", 128, 0, 0, mark, 1)
+            elif one["protocol"] == "tcp":
+                kind, at, body = 6, 16, struct.pack("!HHIIBBHHH", mark, one["port"], 7, 0, 0x50, 2, 64240, 0, 0)
+            else:
+                kind, at, body = 17, 6, struct.pack("!HHHH", mark, one["port"], 16, 0) + b"glasslab"
+            body = body[:at] + struct.pack("!H", sum6(source, target, kind, body)) + body[at + 2 :]
+            head = struct.pack("!IHBB", 6 << 28, len(body), kind, 64) + source + target
+            wire.send(bytes.fromhex(one["frame"].replace(":", "")) + mac + b"\x86\xdd" + head + body)
+        until = time.monotonic() + timeout
+        while (left := until - time.monotonic()) > 0:
+            if not select.select([wire], [], [], left)[0]:
+                break
+            data, where = wire.recvfrom(4096)
+            if where[2] == socket.PACKET_OUTGOING or len(data) < 62:
+                continue
+            if data[20] == 58 and data[54] == 135 and data[62:78] == source:
+                for one in seen:
+                    one["answer"] = "refused" if one["answer"] == "silent" else one["answer"]
+            if data[38:54] != source:
+                continue
+            if data[20] == 58 and data[54] == 129:
+                mark, answer = struct.unpack_from("!H", data, 58)[0], "open"
+            elif data[20] in (6, 17):
+                mark = struct.unpack_from("!H", data, 56)[0]
+                answer = "refused" if data[20] == 6 and data[67] & 4 else "open"
+            else:
+                continue
+            for one in seen:
+                if one["mark"] == mark:
+                    one["answer"] = answer
+    return seen
 
 
 def broken(timeout: float) -> dict[str, str]:
@@ -157,33 +249,33 @@ def broken(timeout: float) -> dict[str, str]:
     return found
 
 
-def probes(target: dict) -> list[dict]:
-    """One entry a probe of a target."""
-    common = {"target": target["name"], "expected": target["expected"], "control": target["control"]}
-    found = []
-    for address in target["addresses"]:
-        one = {**common, "address": address}
-        for protocol in ("tcp", "udp"):
-            found += [{**one, "protocol": protocol, "port": port} for port in target.get(protocol) or []]
-        if target.get("dns"):
-            found.append({**one, "protocol": "dns", "port": 53, "question": target["dns"]})
-        if target.get("ping"):
-            found.append({**one, "protocol": "ping", "port": None})
-    return found
+def strange(expected: dict) -> str:
+    """In what this process's sandbox differs from the one it is to be in; empty when in nothing."""
+    lines = pathlib.Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    own = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return ", ".join(
+        f"{name} {own.get(name)} instead of {value}" for name, value in expected.items() if own.get(name) != value
+    )
 
 
 def main() -> None:
     order = json.loads(sys.argv[1])
-    ours = [target for target in order["targets"] if order["place"] in ("agent", target["control"])]
-    doors = [probe for target in ours for probe in probes(target)]
-    timeout = float(order["timeout"])
-    fails = broken(timeout)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=min(128, len(doors) or 1)) as pool:
-        seen = list(pool.map(lambda probe: knock(probe, timeout), doors))
-    for probe in seen:
-        if probe["answer"] == "silent" and probe["protocol"] in fails:
-            probe["answer"] = fails[probe["protocol"]]
-    print(json.dumps({order["place"]: seen}))
+    timeout, doors = float(order["timeout"]), order["doors"]
+    plain = [door for door in doors if not door.get("frame")]
+    framed = [door for door in doors if door.get("frame")]
+    # In the sandbox a process may not serve itself: there, the needed flows show that its ways of knocking work.
+    fails = {} if order.get("sandbox") else broken(timeout)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(160, len(plain) + 1)) as pool:
+        sent = pool.submit(frames, framed, timeout) if framed else None
+        seen = list(pool.map(lambda door: knock(door, timeout, order.get("ca")), plain))
+        seen += sent.result() if sent else []
+    other = strange(order["sandbox"]) if order.get("sandbox") else ""
+    for one in seen:
+        if other:
+            one["answer"] = f"error: not in the sandbox it is to be in: {other}"
+        elif one["answer"] == "silent" and not one.get("frame"):
+            one["answer"] = fails.get(one["protocol"], "silent")
+    print(json.dumps(seen))
 
 
 if __name__ == "__main__":

@@ -1,128 +1,217 @@
-"""Judge what the probes saw, and write the receipt.
+"""Judge what was seen, and write the receipt.
 
-Usage: receipt.py DIRECTORY < JSON {"lab_id", "places": what probe.py printed, of all places}. Writes TIME.json and
-latest.json there, prints one line a probe that differs from what is expected and a summary. Exit 0 as expected, 1 not,
-2 when the receipt cannot be written.
+Usage: receipt.py judge DIRECTORY < JSON     an order; writes TIME.json and latest.json there and prints the receipt
+       receipt.py indexed DIRECTORY < JSON   {"rc", "stdout", "stderr", "msg"} of `glasslab-witness submit`: notes where
+                                             it is in the log; then a line for each finding, and a summary
+       receipt.py show DIRECTORY             the same lines
+
+An order: {"lab_id", "policy", "planned": what doors.py printed, "knocked": [what places.py printed, a machine each],
+"begun": what watch.py printed, "ended": {machine: what watch.py printed}, "hypervisor": the machine that is it,
+"question": {"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by
+either of them on stderr} or null, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
+
+Exit 0 as expected, 1 not, 2 when the receipt cannot be written.
 """
+
+from __future__ import annotations
 
 import collections
 import datetime
 import json
 import os
 import pathlib
+import subprocess
 import sys
+from typing import Any
 
-REACHED = ("open", "refused")
+import forged
+import judge
 
-
-MOMENT = 10.0  # seconds: a target that answered its control longer ago or later may have been down at the agent's knock
-
-
-def doubt(probe: dict, control: dict | None, carrying: set[str]) -> str:
-    """Why a probe's silence proves nothing; empty when it does."""
-    if control is None:
-        return f"{probe['control']} did not knock"
-    if control["answer"] not in REACHED:
-        return "the target did not answer its control either"
-    if (apart := abs(control["time"] - probe["time"])) > MOMENT:
-        return f"its control knocked {apart:.0f} s apart: look at the clocks, and take the receipt again"
-    if probe["hop"] not in carrying:
-        return f"no needed flow got through by the same way ({probe['hop']})"
-    return ""
+Receipt = dict[str, Any]
+FIELDS = ("place", "target", "address", "protocol", "port", "name")
+LOADED = "as loaded"
 
 
-def verdict(probe: dict, control: dict | None, carrying: set[str]) -> tuple[str, str]:
-    """blocked, reachable or unproven, and for the last one why."""
-    if probe["answer"] == "open":
-        return "reachable", ""
-    if probe["answer"] == "refused":
-        # The packet arrived, so nothing blocked it; but nobody serves there, so a needed flow is not proven either.
-        return ("reachable", "") if probe["expected"] == "blocked" else ("unproven", "nobody serves there")
-    if probe["answer"] != "silent":
-        return "unproven", "the probe could not be made"
-    why = doubt(probe, control, carrying)
-    return ("unproven" if why else "blocked"), why
+def accept(rows: list[dict], accepted: list[dict]) -> list[str]:
+    """Mark the rows that the inventory lists; return what is wrong with the list itself."""
+    problems = []
+    for entry in accepted:
+        wanted = {field: entry[field] for field in FIELDS if field in entry}
+        said = " ".join(str(value) for value in wanted.values())
+        if not wanted or not entry.get("reason"):
+            problems.append(f"verify_accepted: {said or entry}: give some of {', '.join(FIELDS)}, and a reason")
+            continue
+        rows_of_it = [row for row in rows if all(row.get(field) == value for field, value in wanted.items())]
+        if not rows_of_it:
+            problems.append(f"verify_accepted: no probe is {said}: take the entry out, or mend it")
+        for row in rows_of_it:
+            row["accepted"] = entry["reason"]
+    return problems
 
 
-def door(probe: dict) -> tuple:
-    return probe["address"], probe["protocol"], probe["port"]
+def ruled(began: dict, ended: dict) -> list[str]:
+    """What is wrong with the rules on the hypervisor, beside what the probes say."""
+    if not began.get("rules") or not ended.get("rules"):
+        return ["the hypervisor did not say which rules it holds"]
+    checks = dict.fromkeys([began["rules"]["check"], ended["rules"]["check"]])
+    problems = [f"glasslab-network check: {' / '.join(check.splitlines())}" for check in checks if check != LOADED]
+    if began["rules"]["kernel"] != ended["rules"]["kernel"]:
+        problems.append("the hypervisor's rules changed while the receipt was taken: take it again")
+    return problems
 
 
-def judge(places: dict[str, list[dict]]) -> list[dict]:
-    """The agent's probes with what the control saw and the verdict on each."""
-    controls = {place: {door(probe): probe for probe in seen} for place, seen in places.items()}
-    # Somebody whose own cable is out, or who has no route, is not isolated: without a needed flow open by the same
-    # first hop, no silence proves anything.
-    needed = [probe for probe in places["agent"] if probe["expected"] == "reachable"]
-    carrying = {probe["hop"] for probe in needed if probe["answer"] == "open"}
-    rows = []
-    for probe in places["agent"]:
-        control = controls.get(probe["control"], {}).get(door(probe))
-        observed, why = verdict(probe, control, carrying)
-        rows.append(
-            {
-                "target": probe["target"],
-                "address": probe["address"],
-                "protocol": probe["protocol"],
-                "port": probe["port"],
-                "expected": probe["expected"],
-                "observed": observed,
-                **({"why": why} if why else {}),
-                "answer": probe["answer"],
-                "control": {"from": probe["control"], "answer": control and control["answer"]},
-            }
-        )
-    return rows
+def asked(question: dict | None) -> tuple[dict | None, list[str]]:
+    """The session of the question, as the log gives it back, and what is wrong with it."""
+    if question is None:
+        return None, []
+    answer, report = parsed(question.get("asked")), parsed(question.get("found"))
+    word = " ".join(question.get("said", "").split())
+    session = {"id": answer.get("session_id"), "status": answer.get("status")}
+    if answer.get("status") != "answered":
+        return session, [f"the question was not answered: {answer.get('status') or word or 'no word'}"]
+    writers = {writer["component"]: writer["frames"] for writer in report.get("writers", [])}
+    session |= {"frames": sum(writers.values()), "writers": writers, "whole": bool(report.get("whole"))}
+    if session["whole"] and len(writers) > 1:
+        return session, []
+    found = [problem["problem"] for writer in report.get("writers", []) for problem in writer["problems"]]
+    found += report.get("problems", [])
+    said = "; ".join(found[:3]) or word or "its chains were not found in the log"
+    return session, [f"the question's session {session['id']} is not whole in the log: {said}"]
 
 
-def receipt(lab_id: str, places: dict[str, list[dict]]) -> dict:
-    rows = judge(places)
+def parsed(text: str | None) -> dict:
+    """What a program printed; an empty object when it printed none."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def version(checkout: str) -> str:
+    """The checkout's commit."""
+    command = ["git", "-c", "safe.directory=*", "-C", checkout, "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def receipt(order: dict) -> Receipt:
+    """The receipt of an order."""
+    policy, plan, began = order["policy"], parsed(order["planned"]), parsed(order["begun"])
+    ends = {machine: parsed(text) for machine, text in order["ended"].items()}
+    ended, believed = ends[order["hypervisor"]], {machine: end.get("believed", []) for machine, end in ends.items()}
+    places = {place: found for text in order["knocked"] for place, found in parsed(text).items()}
+    entries = {guest["address"]: guest["entries"] for guest in policy["guests"]}
+    evidence = judge.Evidence(places, ended.get("seen"), policy["bridge"], entries)
+    rows = judge.judge(plan, evidence, plan["kinds"])
+    for place, frames in plan["forged"].items():
+        sent = places.get(f"{place}, forging") or {"error": "nothing was sent"}
+        seen = {"sent": sent, "tags": ended.get("tags", [])}
+        own = next((guest["entries"] for guest in policy["guests"] if guest["name"] == place), [])
+        rows += forged.judge(frames, place, {**seen, "believed": believed}, own)
+    problems = accept(rows, order.get("accepted") or [])
+    problems += ruled(began, ended)
+    session, wrong = asked(order.get("question"))
     counts = collections.Counter(row["observed"] for row in rows)
+    differing = [row for row in rows if row["observed"] != row["expected"] and "accepted" not in row]
+    problems += wrong
     return {
-        "lab_id": lab_id,
+        "lab_id": order["lab_id"],
         "time": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "as_expected": bool(rows) and all(row["observed"] == row["expected"] for row in rows),
+        "as_expected": bool(rows) and not differing and not problems,
+        "mode": policy["mode"],
         "counts": {verdict: counts[verdict] for verdict in ("blocked", "reachable", "unproven")},
+        "problems": problems,
+        "rules": ended.get("rules"),
+        "versions": {"glasslab": version(order.get("checkout", ".")), **began.get("versions", {})},
+        "session": session,
+        "disruptive": bool(plan["forged"]),
         "probes": rows,
     }
 
 
-def line(row: dict) -> str:
-    port = "" if row["port"] is None else f" {row['port']}"
-    control = f"{row['control']['from']} got {row['control']['answer'] or 'nothing'}"
-    where = f"{row['target']}: {row['address']} {row['protocol']}{port}"
-    why = f": {row['why']}" if "why" in row else ""
-    return (
-        f"{where}: expected {row['expected']}, observed {row['observed']} (agent got {row['answer']}, {control}){why}"
+def indexed(result: Receipt, done: dict) -> None:
+    """Note what became of it on its way into the log; without an acknowledgement it is not as expected."""
+    said = parsed(done.get("stdout"))
+    if said.get("acknowledged"):
+        result["indexed"] = {name: said[name] for name in ("session_id", "seq", "event_id") if name in said}
+        return
+    words = done.get("stderr") or (said.get("queued") and "not acknowledged in time") or done.get("msg") or "no word"
+    last = words.strip().splitlines()[-1]
+    result["problems"].append(
+        f"the receipt is not in the log: {last}: is the witness installed there (playbooks/witness.yml)? "
+        "`-e verify_index=false` does without"
     )
+    result["as_expected"] = False
 
 
-def write(directory: pathlib.Path, result: dict) -> pathlib.Path:
+def findings(result: Receipt) -> list[str]:
+    """One line for each thing that is not as expected, or accepted and no more so than others."""
+    lines = [row_line(row) for row in result["probes"] if row["observed"] != row["expected"]]
+    reasons = {row["accepted"] for row in result["probes"] if "accepted" in row}
+    still = {row["accepted"] for row in result["probes"] if "accepted" in row and row["observed"] != row["expected"]}
+    lines += [
+        f"accepted ({reason}) and no longer different: take it out of verify_accepted"
+        for reason in sorted(reasons - still)
+    ]
+    return lines + result["problems"]
+
+
+def row_line(row: dict) -> str:
+    """A row in words."""
+    port = "" if row["port"] is None else f" {row['port']}"
+    name = f" {row['name'] or 'without a name'}" if "name" in row else ""
+    control = row["control"] or {"from": "nobody", "answer": "nothing"}
+    where = f"{row['place']} to {row['target']}: {(row['address'] or '') + ' ' + row['protocol']}{port}{name}"
+    why = f": {row['why']}" if "why" in row else ""
+    known = f"; accepted: {row['accepted']}" if "accepted" in row else ""
+    heard = f"({row['place']} got {row['answer'] or 'nothing'}, {control['from']} got {control['answer'] or 'nothing'})"
+    return f"{where}: expected {row['expected']}, observed {row['observed']} {heard}{why}{known}".replace(":  ", ": ")
+
+
+def summary(result: Receipt) -> str:
+    """One line about all of it."""
+    counts = ", ".join(f"{number} {name}" for name, number in result["counts"].items())
+    outcome = "as expected" if result["as_expected"] else "NOT as expected"
+    return f"{len(result['probes'])} probes: {counts}: {outcome}"
+
+
+def write(directory: pathlib.Path, result: Receipt) -> pathlib.Path:
+    """Write the receipt under its time and as the latest one. Raises OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = directory / f"{result['time'].replace(':', '').replace('-', '')}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    new = directory / f".latest.{os.getpid()}"
-    new.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    new.rename(directory / "latest.json")
+    text = json.dumps(result, separators=(",", ":")).replace('{"place":', '\n{"place":') + "\n"
+    for final in (path, directory / "latest.json"):
+        new = directory / f".new.{os.getpid()}"
+        new.write_text(text, encoding="utf-8")
+        new.rename(final)
     return path
 
 
+def latest(directory: pathlib.Path) -> Receipt:
+    """The receipt taken last."""
+    result: Receipt = json.loads((directory / "latest.json").read_text(encoding="utf-8"))
+    return result
+
+
 def main() -> int:
-    order = json.load(sys.stdin)
-    result = receipt(order["lab_id"], order["places"])
+    verb, directory = sys.argv[1], pathlib.Path(sys.argv[2])
     try:
-        path = write(pathlib.Path(sys.argv[1]), result)
+        if verb == "judge":
+            result = receipt(json.load(sys.stdin))
+            write(directory, result)
+            print(json.dumps(result))
+            return 0
+        result = latest(directory)
+        if verb == "indexed":
+            indexed(result, json.load(sys.stdin))
+            write(directory, result)
     except OSError as error:
-        print(
-            f"glasslab: the receipt cannot be written to {sys.argv[1]} ({error.strerror}): free or name another place"
-        )
+        print(f"glasslab: the receipt cannot be kept in {directory} ({error.strerror}): free or name another place")
         return 2
-    for row in result["probes"]:
-        if row["observed"] != row["expected"]:
-            print(line(row))
-    counts = ", ".join(f"{number} {name}" for name, number in result["counts"].items())
-    outcome = "as expected" if result["as_expected"] else "NOT as expected"
-    print(f"{len(result['probes'])} probes: {counts}: {outcome}; {path}")
+    print("\n".join([*findings(result), f"{summary(result)}; {directory}/latest.json"]))
     return 0 if result["as_expected"] else 1
 
 

@@ -1,0 +1,161 @@
+"""What counts as blocked, reachable and unproven: pure functions over what the probes and the watch saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from doors import key, transport
+
+Row = dict[str, Any]
+# A closed port that answers was reached, and so was a server with another certificate.
+REACHED = ("open", "refused", "foreign")
+# The packet was sent and nothing of use came back.
+HELD = ("silent", "cut")
+MOMENT = 10.0  # seconds: a target that answered its control longer ago or later may have been down at the knock
+
+
+class Evidence:
+    """What was seen: by the probes of each place, and by the watch on the hypervisor.
+
+    `knocked` is {place: doors with answers, or {"error": why there are none}}; `seen` what watch.py printed (None: it
+    did not watch); `bridge` the lab's; `entries` each guest's ports by its address.
+    """
+
+    def __init__(
+        self, knocked: dict[str, Any], seen: list[list[Any]] | None, bridge: str, entries: dict[str, list[str]]
+    ):
+        self.failed = {place: found["error"] for place, found in knocked.items() if "error" in found}
+        self.doors = {
+            place: {key(door): door for door in found} for place, found in knocked.items() if isinstance(found, list)
+        }
+        self.seen, self.bridge, self.entries = seen, bridge, entries
+        self.ports = {port for ports in entries.values() for port in ports}
+        # What the controls sent themselves is no leak.
+        self.controls = {
+            (transport(door["protocol"]), door["source"], door["mark"], door["address"])
+            for place in ("controller", "hypervisor")
+            for door in self.doors.get(place, {}).values()
+        }
+
+    def get(self, place: str, door: Row) -> Row | None:
+        """What that place got at that door."""
+        return self.doors.get(place, {}).get(key(door))
+
+    def sightings(self, probe: Row) -> list[tuple[str, str, str]]:
+        """[interface, in or out, source] of packets to the probe's door by its own port or echo identifier."""
+        kind, mark = transport(probe["protocol"]), probe["mark"]
+        return [
+            (interface, way, source)
+            for interface, way, protocol, source, own, target, port in self.seen or []
+            if (protocol, own, target, port) == (kind, mark, probe["address"], probe["port"])
+            and (protocol, source, own, target) not in self.controls
+        ]
+
+    def came(self, probe: Row, *, outside: bool) -> bool:
+        """Whether the probe came to the hypervisor: at its sender's port, or (outside) from beyond the lab."""
+        source = probe["source"]
+        if outside:
+            lab = {self.bridge, *self.ports}
+            return any(way == "in" and port not in lab and source == who for port, way, who in self.sightings(probe))
+        ports = self.entries.get(source, [])
+        if any(way == "in" and port in ports for port, way, _ in self.sightings(probe)):
+            return True
+        # Over IPv6 the sender's address is made up; of a neighbour on the link, the question for it is all that comes.
+        if ":" in probe["address"]:
+            return any(way == "in" and port in self.ports for port, way, _ in self.sightings(probe))
+        question = ("in", "arp", source, probe["address"])
+        return any((way, kind, who, to) == question for _, way, kind, who, _, to, _ in self.seen or [])
+
+    def left(self, probe: Row, *, outside: bool) -> str:
+        """By which interface the probe went on from the hypervisor; empty when by none."""
+        own = set() if outside else {self.bridge, *self.entries.get(probe["source"], [])}
+        for interface, way, _ in self.sightings(probe):
+            if way == "out" and interface not in own and not interface.startswith(("fwln", "fwbr")):
+                return interface
+        return ""
+
+    def alive(self, place: str, doors: list[Any], rows: list[Row]) -> bool:
+        """Whether anything at all came back to that place, or out of it, at that moment."""
+        needed = [self.get(place, row) for row in rows if row["place"] == place and row["needed"]]
+        others = [self.get(who, door) for who, door in doors]
+        return any(one is not None and one["answer"] in REACHED for one in [*needed, *others])
+
+
+def control(row: Row, probe: Row, evidence: Evidence) -> tuple[Row | None, str]:
+    """The control that shows that somebody is there, and why it does not."""
+    best, why = None, "its control did not knock"
+    for place, door in row["controls"]:
+        found = evidence.get(place, door)
+        if found is None:
+            continue
+        best = best or {"from": place, "answer": found["answer"]}
+        if found["answer"] not in REACHED:
+            why = "the target did not answer its control either"
+        elif (apart := abs(found["time"] - probe["time"])) > MOMENT:
+            why = f"its control knocked {apart:.0f} s apart: look at the clocks, and take the receipt again"
+        else:
+            return {"from": place, "answer": found["answer"]}, ""
+    return best, why
+
+
+def doubt(row: Row, probe: Row, evidence: Evidence, alive: bool, why: str) -> str:
+    """Why silence proves nothing; empty when it does. `why` is what is wrong with the control."""
+    outside = row["kind"] == "outside"
+    if row["controls"] and why:
+        return why
+    if not alive:
+        return f"nothing at all got through for {row['place']}"
+    if row["kind"] == "sandbox":
+        return ""  # what this sandbox holds back never leaves the machine
+    if evidence.seen is None:
+        return "nobody watched at the hypervisor"
+    if not evidence.came(probe, outside=outside):
+        return "the probe never came to the hypervisor"
+    return ""
+
+
+def verdict(row: Row, probe: Row, evidence: Evidence, alive: bool, why: str) -> tuple[str, str]:
+    """blocked, reachable or unproven, and for the last one why."""
+    answer = probe["answer"]
+    if answer == "open":
+        return "reachable", ""
+    if answer in REACHED:
+        # It arrived, so nothing blocked it; but a flow that is needed is not proven by a port where nobody serves.
+        if not row["needed"]:
+            return "reachable", ""
+        return "unproven", "nobody serves there" if answer == "refused" else "its certificate does not hold"
+    if answer == "denied" and row["kind"] == "sandbox":
+        return ("blocked", "") if alive else ("unproven", f"nothing at all got through for {row['place']}")
+    if answer not in HELD:
+        return "unproven", "the probe could not be made"
+    if gone := evidence.left(probe, outside=row["kind"] == "outside"):
+        return "reachable", f"it left by {gone}"
+    found = doubt(row, probe, evidence, alive, why)
+    return ("unproven" if found else "blocked"), found
+
+
+def judge(plan: dict[str, Any], evidence: Evidence, kinds: dict[str, str]) -> list[Row]:
+    """The plan's rows with what was seen and the verdict on each. `kinds`: inside, sandbox or outside, by place."""
+    rows = plan["rows"]
+    alive = {place: evidence.alive(place, plan["alive"].get(place, []), rows) for place in kinds}
+    judged = []
+    for row in rows:
+        row = {**row, "kind": kinds[row["place"]]}
+        probe = evidence.get(row["place"], row)
+        shown = {k: row[k] for k in ("place", "target", "address", "protocol", "port", "name", "expected") if k in row}
+        if probe is None:
+            why = evidence.failed.get(row["place"], "nobody knocked from there")
+            judged.append({**shown, "observed": "unproven", "why": why, "answer": None, "control": None})
+            continue
+        best, wrong = control(row, probe, evidence)
+        observed, why = verdict(row, probe, evidence, alive[row["place"]], wrong)
+        judged.append(
+            {
+                **shown,
+                "observed": observed,
+                **({"why": why} if why else {}),
+                "answer": probe["answer"],
+                "control": best,
+            }
+        )
+    return judged
