@@ -185,7 +185,6 @@ SERVICES = (
         for address in (GATEWAY, "192.168.50.2")
         for frame, port in ((udp, 1053), (tcp, 1053), (tcp, 14000))
     ),
-    Row("E2 ttl", "who is on the way out?", "agent", (udp(INTERNET, ttl=1),), ("reply",), passes=OPEN),
 )
 
 ROWS: tuple[Row, ...] = (

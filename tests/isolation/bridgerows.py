@@ -19,11 +19,12 @@ from forging import (
     LAN,
     LOGS,
     LOGS_MAC,
+    NO_SERVICES,
     OTHER,
     PSH,
     PVE,
     SPOOF,
-    SYN,
+    UNCHECKED,
     VMBR1,
     Layers,
     Row,
@@ -77,10 +78,10 @@ LAYER2 = (
     Row("L5-udp", "UDP to logs on the log's port", "agent", (udp(LOGS, 8088, **TO_LOGS),), ("logs", "reply")),
     Row("L5-ping", "ping to logs", "agent", (echo(LOGS, **TO_LOGS),), ("logs", "reply")),
     Row("L6", "logs on 22 by way of the gateway", "agent", (tcp(LOGS, 22),), ("logs", "reply")),
-    Row("L8-udp", "IPv4 in an LLDP frame", "agent", (udp(GATEWAY, 8006, to=LLDP),), ITSELF),
-    Row("L8-ping", "ping in an LLDP frame", "agent", (echo("192.168.50.2", to=LLDP),), ITSELF),
+    Row("L8-udp", "IPv4 in an LLDP frame", "agent", (udp(GATEWAY, 8006, to=LLDP),), ITSELF, needs=UNCHECKED),
+    Row("L8-ping", "ping in an LLDP frame", "agent", (echo("192.168.50.2", to=LLDP),), ITSELF, needs=UNCHECKED),
     Row("L8-lan", "to the LAN in an LLDP frame", "agent", (udp(LAN, to=LLDP),), ("lan",), **KERNEL),
-    Row("L8-eapol", "IPv4 in an EAPOL frame", "agent", (udp(GATEWAY, 8006, to=EAPOL),), ITSELF),
+    Row("L8-eapol", "IPv4 in an EAPOL frame", "agent", (udp(GATEWAY, 8006, to=EAPOL),), ITSELF, needs=UNCHECKED),
     Row("L7-bpdu", "spanning tree BPDU", "agent", (BPDU,), ("logs", "pve:vmbr1")),
     Row("L7-type", "unknown ethertype", "agent", ([ether(EVERYBODY, type=0x88B5)],), ("logs", "pve:vmbr1")),
 )
@@ -138,6 +139,7 @@ ODD = (
 
 
 LAN_SIDE, OTHER_SIDE = {"source": LAN, "to": "@pve-lan"}, {"source": OTHER, "to": "@pve-other"}
+PEER = {"source": INTERNET, "sport": 80, "to": "@pve-lan"}
 INTERNET_SIDE = {"source": INTERNET, "to": "@pve-lan"}
 INWARD = (
     Row("N-l1", "LAN to the agent", "lan", (udp(AGENT, **LAN_SIDE),), ("agent",)),
@@ -151,17 +153,11 @@ INWARD = (
     Row("N-i2", "internet to logs, TCP", "lan", (tcp(LOGS, 8088, **INTERNET_SIDE),), ("logs",)),
     Row("N-o1", "other lab to the agent", "otherlab", (udp(AGENT, **OTHER_SIDE),), ("agent",)),
     Row("N-o3", "other lab to logs, TCP", "otherlab", (tcp(LOGS, 22, **OTHER_SIDE),), ("logs",)),
-    # The services by which the agent leaves are for nobody else.
+    # The services by which the agent leaves are for nobody else. Without them the hypervisor itself refuses.
     *(
-        Row(
-            f"N-service {place} {frame.__name__} {port}",
-            "the agent's way out",
-            place,
-            (frame(GATEWAY, port, **side),),
-            ITSELF,
-        )
-        for place, side in (("lan", LAN_SIDE), ("otherlab", OTHER_SIDE))
-        for frame, port in ((udp, 1053), (tcp, 1053), (tcp, 14000))
+        Row(f"N-service {who} {by.__name__} {port}", "", who, (by(GATEWAY, port, **side),), ITSELF, passes=NO_SERVICES)
+        for who, side in (("lan", LAN_SIDE), ("otherlab", OTHER_SIDE))
+        for by, port in ((udp, 1053), (tcp, 1053), (tcp, 14000))
     ),
     # The hypervisor's own doors on its other bridges are none of the lab's: whoever owns those closes them.
     Row(
@@ -182,11 +178,8 @@ INWARD = (
             ("another peer, SYN", tcp("192.168.50.2", HELD, **LAN_SIDE)),
             ("another peer, data", tcp("192.168.50.2", HELD, PSH | ACK, **LAN_SIDE)),
             ("another peer, UDP", udp("192.168.50.2", HELD, **LAN_SIDE)),
-            (
-                "the peer's address, wrong numbers",
-                tcp("192.168.50.2", HELD, PSH | ACK, source=INTERNET, to="@pve-lan", sport=80),
-            ),
-            ("the peer's address, SYN", tcp("192.168.50.2", HELD, SYN, source=INTERNET, to="@pve-lan", sport=443)),
+            ("the peer's address, numbers of no window", tcp("192.168.50.2", HELD, PSH | ACK, seq="@beyond", **PEER)),
+            ("the peer's address, another port", tcp("192.168.50.2", HELD, ACK, **{**PEER, "sport": 443})),
         )
     ),
 )

@@ -16,6 +16,7 @@ TELLS_NOBODY = 9999  # a port on which nobody serves
 SYN, PSH, ACK = 2, 8, 16
 # Modes of our rules.
 OPEN = frozenset({"open"})
+NO_SERVICES = frozenset({"open", "closed"})
 EVERY = frozenset({"allowlist", "open", "closed", "build"})
 # Where a row is seen.
 PVE, ITSELF, VMBR1 = ("pve:accepted",), ("pve:accepted", "reply"), ("pve:vmbr1",)
@@ -23,6 +24,7 @@ PVE, ITSELF, VMBR1 = ("pve:accepted",), ("pve:accepted", "reply"), ("pve:vmbr1",
 KERNEL: dict[str, Any] = {"published": False, "kernel_passes": False}
 # Settings of the hypervisor that a row needs.
 SPOOF = {"rp_filter": (0, 2)}
+UNCHECKED = {"rp_filter": (0,)}
 FORWARD6 = {"forwarding6": (1,)}
 ALONE = {"br_netfilter": (0,)}
 LOGS_MAC = "@logs"
@@ -87,23 +89,15 @@ def udp(target: str, port: int = TELLS_NOBODY, *, source: str = AGENT, to: str =
     return ip(target, source, to, ["udp", {"sport": "@port", "dport": port}], **ways)
 
 
-def tcp(
-    target: str,
-    port: int,
-    flags: int = SYN,
-    *,
-    source: str = AGENT,
-    to: str = "@gateway",
-    sport: Any = "@port",
-    **ways: Any,
-) -> Layers:
+def tcp(target: str, port: int, flags: int = SYN, *, source: str = AGENT, to: str = "@gateway", **ways: Any) -> Layers:
     """A segment; without flags given, one that opens a connection."""
-    return ip(target, source, to, ["tcp", {"sport": sport, "dport": port, "flags": flags}], **ways)
+    own = {"sport": ways.pop("sport", "@port")} | ({"seq": ways.pop("seq")} if "seq" in ways else {})
+    return ip(target, source, to, ["tcp", {**own, "dport": port, "flags": flags}], **ways)
 
 
 def echo(target: str, *, source: str = AGENT, to: str = "@gateway", **ways: Any) -> Layers:
     """An echo request."""
-    return ip(target, source, to, ["icmp", {"type": 8}], **ways)
+    return ip(target, source, to, ["icmp", {"type": 8, "id": "@port"}], **ways)
 
 
 def redirect(victim: str, gateway: str, to: str) -> Layers:
@@ -197,7 +191,7 @@ def syn6(target: str, port: int, *before: list[Any], **ways: Any) -> Layers:
 
 def echo6(target: str, *before: list[Any], to: str = ALL_NODES_MAC, **ways: Any) -> Layers:
     """An echo request over IPv6."""
-    return six(target, *before, ["icmp6", {"type": 128}], to=to, **ways)
+    return six(target, *before, ["icmp6", {"type": 128, "id": "@port"}], to=to, **ways)
 
 
 def advertisement(lifetime: int = 1800) -> Layers:

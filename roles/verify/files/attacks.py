@@ -14,7 +14,7 @@ protocol numbers, lengths and checksums follow from the layers. The layers (* mu
     ip6          src*, dst*, hop, next
     hopbyhop, destination, routing (type, addresses), fragment (offset, more, id)     IPv6 extension headers
     udp, tcp     sport*, dport*; udp: length; tcp: flags (default SYN), seq, ack
-    icmp, icmp6  type*, code, rest (hex, the four bytes after the checksum), body (hex)
+    icmp, icmp6  type*, code, id (of an echo) or rest (hex, the four bytes after the checksum), body (hex)
     igmp         type*, group
     ndoption     the tag as an option that neighbour discovery passes over
     gre, esp     (around an ip, ip6 or nothing)
@@ -171,16 +171,20 @@ def tcp(fields, data, around):
     return around.summed(6, head + data, 16)
 
 
-def icmp(fields, data, around):
+def message(fields, data):
+    """An ICMP message of either family without its checksum."""
     head = struct.pack("!BBH", fields["type"], fields.get("code", 0), 0)
-    body = head + bytes.fromhex(fields.get("rest", "00070001") + fields.get("body", "")) + data
+    rest = fields.get("rest") or f"{fields.get('id', 7):04x}0001"
+    return head + bytes.fromhex(rest + fields.get("body", "")) + data
+
+
+def icmp(fields, data, around):
+    body = message(fields, data)
     return body[:2] + struct.pack("!H", checksum(body)) + body[4:]
 
 
 def icmp6(fields, data, around):
-    head = struct.pack("!BBH", fields["type"], fields.get("code", 0), 0)
-    body = head + bytes.fromhex(fields.get("rest", "00070001") + fields.get("body", "")) + data
-    return around.summed(58, body, 2)
+    return around.summed(58, message(fields, data), 2)
 
 
 def igmp(fields, data, around):

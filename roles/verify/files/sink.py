@@ -8,7 +8,7 @@ Prints an object:
                             interface: past the bridge's layer 2 rules
                 `accepted`  it came past this machine's INPUT chains to the IP stack (IPv4 and IPv6, raw sockets)
                 An answer that quotes the tag (echo reply, ICMP error, datagram sent back) is a sighting at the sender.
-    answers     [[source address, source port, own port, "open" or "refused"]...]: SYN-ACK and RST segments
+    answers     [[source address, source port, own port, "open" or "refused", sequence number]...]: SYN-ACK and RST
     arp         [[address, MAC]...]: who claimed to have which address, in ARP replies
     neighbours  {address: MAC} of this machine's table, default_routes6 [[interface, gateway]...],
     fdb         {MAC: port} learnt by this machine's bridges, links {interface: MAC}
@@ -104,9 +104,9 @@ class Watch:
     def segment(self, source, head):
         """Note the answer to a connection's first segment."""
         if len(head) == 20:
-            theirs, own, _, _, _, flags = struct.unpack("!HHIIBB", head[:14])
+            theirs, own, number, _, _, flags = struct.unpack("!HHIIBB", head[:14])
             if flags & SYN_ACK == SYN_ACK or flags & RST:
-                self.answers.add((source, theirs, own, "refused" if flags & RST else "open"))
+                self.answers.add((source, theirs, own, "refused" if flags & RST else "open", number))
 
     def read(self):
         """Take in what has arrived so far."""
