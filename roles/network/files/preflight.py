@@ -199,18 +199,25 @@ def tool_problems() -> list[str]:
 
 
 def bridge_problems(bridge: str) -> list[str]:
-    """Somebody else's bridge of that name. In INTERFACES itself, the plan finds it: it knows our stanza there."""
+    """Somebody else's bridge of that name: a stanza of it that does not say `glasslab`."""
     if not INTERFACES.is_file():
         return [f"{INTERFACES} does not exist: this host is not configured by ifupdown2"]
-    defined = re.compile(rf"^\s*(iface|auto|allow-hotplug)\s+{re.escape(bridge)}(\s|$)", re.MULTILINE)
+    stanza = re.compile(
+        rf"^[ \t]*iface[ \t]+{re.escape(bridge)}(?=\s).*?(?=^\s*$|^\s*(?:iface|auto|source|mapping|allow-)|\Z)",
+        re.DOTALL | re.MULTILINE,
+    )
     problems = []
-    for path in sorted(pathlib.Path("/etc/network/interfaces.d").glob("*")):
-        if path.is_file() and defined.search(path.read_text(encoding="utf-8", errors="replace")):
-            problems.append(
-                f"{bridge} is already defined in {path}, not by this role: choose another network_bridge or take it out"
-            )
-    text = INTERFACES.read_text(encoding="utf-8", errors="replace")
-    if not problems and not defined.search(text) and pathlib.Path("/sys/class/net", bridge).exists():
+    ours = False
+    for path in [INTERFACES, *sorted(INTERFACES.with_name("interfaces.d").glob("*"))]:
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        for one in stanza.findall(text):
+            ours = ours or "glasslab" in one
+            if "glasslab" not in one or path != INTERFACES:
+                problems.append(
+                    f"{bridge} is already defined in {path}, not by this role: choose another network_bridge "
+                    "or take it out"
+                )
+    if not ours and not problems and pathlib.Path("/sys/class/net", bridge).exists():
         problems.append(f"an interface {bridge} exists that this role did not make: choose another network_bridge")
     waiting = INTERFACES.with_name("interfaces.new")
     if waiting.exists():
