@@ -29,19 +29,16 @@ def set_mode(mode: str) -> None:
     assert done.returncode == 0, playbook_lines(done)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _default_mode_again() -> Iterator[None]:
-    load_br_netfilter()
-    yield
-    set_mode(DEFAULTS["network_mode"])
-
-
 @pytest.fixture(scope="module", params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
+def mode(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The hypervisor in a mode, and afterwards in its default again."""
+    load_br_netfilter()
     if request.param != DEFAULTS["network_mode"]:
         set_mode(request.param)
     assert pve(f"{LOADER} check") == "as loaded\n"
-    return str(request.param)
+    yield str(request.param)
+    if request.param != DEFAULTS["network_mode"]:
+        set_mode(DEFAULTS["network_mode"])
 
 
 @pytest.fixture(params=[0, 1], ids=["br_netfilter=0", "br_netfilter=1"])
