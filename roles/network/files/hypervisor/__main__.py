@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 from . import change, state, walls, watch
 from .kernel import Failure
+from .settings import Settings
 
 
 def check() -> int:
@@ -28,6 +29,8 @@ def check() -> int:
 def heal() -> int:
     """Print what was found."""
     print("\n".join(walls.heal()) or "as loaded")
+    if record := state.loaded():
+        walls.start_services(Settings.of(record["settings"]))
     return 0
 
 

@@ -37,7 +37,7 @@ def attributes(data: bytes) -> Iterator[Attribute]:
     """The attributes in data, nested ones as they are."""
     while len(data) >= 4:
         length, kind = struct.unpack_from("=HH", data)
-        if length < 4:
+        if not 4 <= length <= len(data):
             return
         yield kind & TYPE_MASK, data[4:length]
         data = data[(length + 3) & ~3 :]
@@ -47,7 +47,7 @@ def messages(data: bytes) -> Iterator[Message]:
     """The messages in one datagram."""
     while len(data) >= HEADER.size:
         length, kind, _, _, _ = HEADER.unpack_from(data)
-        if length < HEADER.size:
+        if not HEADER.size <= length <= len(data):
             return
         yield kind, data[HEADER.size : length]
         data = data[(length + 3) & ~3 :]

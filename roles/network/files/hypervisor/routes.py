@@ -154,14 +154,14 @@ def standing() -> list[Standing]:
 
 
 def _stale(rules: list[Rule], now: list[Standing]) -> list[Standing]:
-    places = {(rule.family, rule.pref) for rule in rules}
-    return [one for one in now if one.rule not in rules and (one.ours or (one.rule.family, one.rule.pref) in places)]
+    asked, places = set(rules), {(rule.family, rule.pref) for rule in rules}
+    return [one for one in now if one.rule not in asked and (one.ours or (one.rule.family, one.rule.pref) in places)]
 
 
 def differing(rules: list[Rule]) -> list[str]:
     """What the kernel lacks of the rules, and what else stands in their places."""
     now = standing()
-    there = [one.rule for one in now]
+    there = {one.rule for one in now}
     return [f"the policy route `{rule}` is missing" for rule in rules if rule not in there] + [
         f"the policy route `{one.rule}` is none of the policy's" for one in _stale(rules, now)
     ]
@@ -180,7 +180,7 @@ def overruled(rules: list[Rule]) -> list[str]:
 
 def restore(rules: list[Rule]) -> None:
     """First what is missing is added, then what is none of ours in these places goes: never a moment without."""
-    there = [one.rule for one in standing()]
+    there = {one.rule for one in standing()}
     for rule in rules:
         if rule in there:
             continue

@@ -16,6 +16,7 @@ LOADED = "loaded.json"  # what was loaded last: {"digest", "texts", "settings", 
 SEEN = "seen.json"  # the packet rules were whole at this state of the kernel's: {"generation"}
 CLOSED = "closed.json"  # the guests are shut in: {"verb", "why", "links"}
 Record = dict[str, Any]
+_cached: Record = {}  # the record loaded last, which is large and read twice a second
 
 
 def state(name: str) -> Record | None:
@@ -41,8 +42,17 @@ def forget(*names: str) -> None:
 
 def loaded() -> Record | None:
     """What was loaded last; None when nothing was, or by a version that kept less."""
-    record = state(LOADED)
-    return record if record and record.keys() >= {"digest", "texts", "settings", "kernel"} else None
+    try:
+        there = (RUN / LOADED).stat()
+    except FileNotFoundError:
+        return None
+    key = (there.st_ino, there.st_mtime_ns)
+    if _cached.get("key") != key:
+        record = state(LOADED)
+        whole = record and record.keys() >= {"digest", "texts", "settings", "kernel"}
+        _cached.update(key=key, record=record if whole else None)
+    found: Record | None = _cached["record"]
+    return found
 
 
 @contextlib.contextmanager

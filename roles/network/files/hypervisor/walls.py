@@ -5,6 +5,7 @@ What cannot be asserted leaves the guests shut in: their ports and the bridge go
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import time
 
@@ -66,8 +67,10 @@ def shut(config: Settings, verb: str, why: str) -> None:
     former = state(CLOSED) or {"links": []}
     # First the note: what was up must come up again even when this is interrupted.
     links = list(dict.fromkeys([*former["links"], *ports.up(config)]))
-    store(CLOSED, {"verb": verb, "why": why, "links": links})
-    ports.close(config)
+    try:
+        store(CLOSED, {"verb": verb, "why": why, "links": links, "settings": dataclasses.asdict(config)})
+    finally:
+        ports.close(config)
 
 
 def reopen(config: Settings) -> None:
@@ -114,6 +117,12 @@ def unchanged() -> bool:
     return generation is not None and state(SEEN) == {"generation": generation}
 
 
+def start_services(config: Settings) -> None:
+    """Start units that should answer the guests; that they do is not waited for."""
+    if idle := idle_services(config):
+        subprocess.run(["systemctl", "start", "--no-block", *idle], capture_output=True, check=False, timeout=20)
+
+
 def heal(began: float | None = None) -> list[str]:
     """Compare with what was loaded and put right what differs; what was found. Failure: the guests are shut in."""
     began = time.monotonic() if began is None else began
@@ -141,10 +150,10 @@ def heal(began: float | None = None) -> list[str]:
         if packets:
             store(SEEN, {"generation": generation})
         reopen(config)
-    except (Failure, OSError) as error:
-        shut(config, "heal", str(error))
+    except Exception as error:  # whichever it is: the walls cannot be seen to stand
+        shut(config, "heal", str(error) or repr(error))
         if not closed:
-            drift.write([*found, str(error)], "closed", (time.monotonic() - began) * 1e3)
+            drift.write([*found, str(error) or repr(error)], "closed", (time.monotonic() - began) * 1e3)
         raise
     if found or closed:
         drift.write(found or [closed["why"] if closed else ""], "restored", (time.monotonic() - began) * 1e3)

@@ -84,7 +84,7 @@ class Watcher:
             try:
                 walls.heal(began)
                 self.retry = RETRY_FROM
-            except Failure as error:
+            except (Failure, OSError) as error:
                 print(f"glasslab-network: watch: {error}", file=sys.stderr, flush=True)
                 self.retry_at = time.monotonic() + self.retry
                 self.next_look = min(self.next_look, self.retry_at)
@@ -105,10 +105,10 @@ def concerns(event: tuple[int, str, str]) -> bool:
 def stay_shut() -> None:
     """While the guests are shut in nobody else brings their ports up."""
     with lock(lambda: notify("WATCHDOG=1")):
-        record = loaded()
-        if state(CLOSED) and record:
+        closed = state(CLOSED)
+        if closed:
             with contextlib.suppress(Failure):
-                ports.close(Settings.of(record["settings"]))
+                ports.close(Settings.of(closed["settings"]))
 
 
 def notify(*words: str) -> None:
