@@ -4,14 +4,16 @@ Two questions. An allowed flow at a time when nothing was on record that would h
 Calls of the model on record when the hypervisor saw no connection that can have carried them: *frames without a flow*.
 
 Only frames that the hypervisor signed are believed: those that its key signed, and those that they name as the ones
-before them. The agent's service keeps a connection to the model open for KEEPALIVE seconds after its last use, so a
-call may use one that was opened before; and it opens one ahead when it starts, which is on record as `service.start`.
+before them. They also say when a receipt was taken, whose probes are flows without a session. The agent's service keeps
+a connection to the model open for KEEPALIVE seconds after its last use, so a call may use one that was opened before;
+and it opens one ahead when it starts, which is on record as `service.start`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from glasslab.frames import GENESIS, HYPERVISOR, Event, event_hash, verify_event_signature
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
 
 KEEPALIVE: Final = 30.0
 MARGIN: Final = 3600.0
+RECEIPT: Final = 60.0  # seconds that the taking of a receipt may last
 SLACK: Final = 5.0  # seconds between an event and its frame, and between the clocks of the machines
 
 
@@ -84,7 +87,7 @@ def compare(
     found.denied = [item for item in flows if item.event["verdict"] == "denied" and item.event["last"] >= since]
     found.drifts = [item for item in frames if item.event["kind"] == "network.drift" and item.time >= since]
     found.losses = [item for item in frames if item.event["kind"] == "network.lost" and item.time >= since]
-    windows = _windows(sessions, calls)
+    windows = _windows(sessions, calls) + [(at - RECEIPT, at) for at in _receipts(frames)]
     unasked = set(unframed_flows)
     found.unframed = [
         item
@@ -169,6 +172,21 @@ def _windows(sessions: Sequence[StoredEvent], calls: Sequence[StoredEvent]) -> l
     return [
         (start, ended.get(session, max(start, last.get(session, start)))) for session, start in sorted(begun.items())
     ]
+
+
+def _receipts(frames: Iterable[StoredEvent]) -> list[float]:
+    """Return when each receipt on record was judged; its probes came before."""
+    found = []
+    for item in frames:
+        if item.event["kind"] == "network.receipt":
+            receipt = item.event.get("receipt")
+            said = str(receipt.get("time")) if isinstance(receipt, dict) else ""
+            try:
+                at = datetime.fromisoformat(said).timestamp()
+            except (ValueError, OverflowError):
+                at = item.time
+            found.append(min(at, item.time))
+    return found
 
 
 def _inside(event: Mapping[str, Any], windows: Iterable[tuple[float, float]]) -> bool:

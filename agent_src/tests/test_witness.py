@@ -108,6 +108,15 @@ def test_a_flow_outside_any_session_is_a_finding() -> None:
     assert look(network, session("a", 20, 22, 21.5), unframed_flows=("log", "model")).unframed == []
 
 
+def test_the_probes_of_a_receipt_are_accounted_for_by_it() -> None:
+    about = {"name": "r.json", "sha256": "0"}
+    when = "1970-01-01T00:00:00Z"
+    for said, agree in ((None, True), ("nonsense", True), (when, False)):
+        receipt = frame("network.receipt", step=0, receipt={"time": said} if said else {}, **about)
+        found = look(stream(start(), flow(60), receipt, at=90))
+        assert found.agree is agree, said
+
+
 def test_a_repeated_flow_that_outlasts_its_session_is_a_finding() -> None:
     found = look(stream(start(), flow(21, until=40, count=3)), session("a", 20, 22, 21.5))
     assert len(found.unframed) == 1
