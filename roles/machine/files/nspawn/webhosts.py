@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import posixpath
 import ssl
 import struct
 import sys
@@ -87,6 +88,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _reply(self, path: str, question: bytes) -> None:
         self.server.report(peer=self.client_address[0], host=self.headers.get("Host"), path=self.path)
+        path = posixpath.normpath(path)  # apt asks for /./Packages
         status, kind, content = 404, "text/plain", b"not here\n"
         if path in self.server.files:
             status, kind, content = 200, "application/octet-stream", self.server.files[path]
