@@ -179,17 +179,26 @@ def overruled(rules: list[Rule]) -> list[str]:
 
 
 def restore(rules: list[Rule]) -> None:
-    """First what is missing is added, then what is none of ours in these places goes: never a moment without."""
-    there = {one.rule for one in standing()}
+    """First what is missing is added, then what is none of ours in these places goes: never a moment without.
+
+    Asked to delete a rule without a mark, the kernel takes the first that fits the rest, ours with a mark included:
+    then once more, for the one that was added again stands behind.
+    """
+    for _ in range(len(rules) + 1):
+        _add([rule for rule in rules if rule not in {one.rule for one in standing()}])
+        if not (stale := _stale(rules, standing())):
+            return
+        _delete(stale)
+    _add([rule for rule in rules if rule not in {one.rule for one in standing()}])
+
+
+def _add(rules: list[Rule]) -> None:
     for rule in rules:
-        if rule in there:
-            continue
         try:
             netlink.request(netlink.ROUTE, NEWRULE, encode(rule), netlink.ACK | netlink.CREATE_NEW)
         except OSError as error:
             if error.errno != errno.EEXIST:
                 raise Failure(f"the kernel refused the policy route `{rule}` ({error.strerror})") from error
-    _delete(_stale(rules, standing()))
 
 
 def remove() -> None:
