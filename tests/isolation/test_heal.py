@@ -133,6 +133,11 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "",
         "tap101i0 is not isolated from the other guests",
     ),
+    "learning from link-local frames turned on": (
+        "ip link set vmbr1 type bridge no_linklocal_learn 0",
+        "",
+        "vmbr1 learns from frames to link-local groups",
+    ),
     "port taken out": ("ip link set tap102i0 nomaster", "", "guest port tap102i0 is in no bridge"),
     "port left and came back": (
         "ip link set tap101i0 nomaster; ip link set tap101i0 master vmbr1",

@@ -54,6 +54,7 @@ def look(record: Record, config: Settings, *, packets: bool = True) -> Drift:
     drift.settings = [says(path, value) for path, value in wrong_sysctls(config).items()]
     drift.links = [f"{name} is not isolated from the other guests" for name in ports.unisolated(config)]
     drift.links += [f"guest port {name} is in no bridge" for name in ports.loose(config)]
+    drift.links += [f"{config.bridge} learns from frames to link-local groups"] if ports.credulous(config) else []
     return drift
 
 
@@ -80,10 +81,17 @@ def put_right(record: Record, config: Settings, drift: Drift) -> None:
         assert drift.listing is not None  # look() found them in it
         tables.load(record["texts"], drift.listing, drift.rules)
     assert_sysctls(config)
-    for name in ports.unisolated(config):
-        ports.isolate(name)
+    assert_links(config)
     if ports.loose(config):
         ports.plug(config)
+
+
+def assert_links(config: Settings) -> None:
+    """What no packet rule can hold at the bridge."""
+    for name in ports.unisolated(config):
+        ports.isolate(name)
+    if ports.credulous(config):
+        ports.disbelieve(config)
 
 
 def remember() -> Record:

@@ -19,6 +19,7 @@ NET = pathlib.Path("/sys/class/net")
 SETLINK, NEWLINK = 19, 16
 AF_BRIDGE, IFF_UP = 7, 1
 MASTER, PROTINFO, PORT_STATE, PORT_ISOLATED = 10, 12, 1, 33
+LINKINFO, INFO_KIND, INFO_DATA, BOOLOPT, NO_LINKLOCAL_LEARN = 18, 1, 2, 46, 1
 LISTENING, FORWARDING = 1, 3  # a port without spanning tree is never listening: it is how the watcher holds one shut
 PROXMOX = re.compile(r"(tap|veth)(\d+)i(\d+)")
 
@@ -95,6 +96,14 @@ def unisolated(config: Settings) -> list[str]:
     ]
 
 
+def credulous(config: Settings) -> bool:
+    """Whether the bridge learns senders from frames to link-local groups (LLDP, EAPOL).
+
+    Those never reach its table of rules: a guest would have another's frames sent to itself.
+    """
+    return attribute(config.bridge, "bridge/no_linklocal_learn") == "0"
+
+
 def held(config: Settings) -> list[str]:
     """Ports that the watcher holds shut, or has left so."""
     return [name for name in members(config.bridge) if attribute(name, "brport/state") == str(LISTENING)]
@@ -134,6 +143,14 @@ def _tell_port(name: str, kind: int, value: int, what: str) -> None:
 def isolate(name: str) -> None:
     """From now on this port reaches no other isolated one."""
     _tell_port(name, PORT_ISOLATED, 1, "isolated")
+
+
+def disbelieve(config: Settings) -> None:
+    """From now on the bridge learns nothing from frames to link-local groups."""
+    option = netlink.attribute(BOOLOPT, struct.pack("=II", NO_LINKLOCAL_LEARN, NO_LINKLOCAL_LEARN))
+    kind = netlink.attribute(INFO_KIND, b"bridge")
+    info = netlink.attribute(LINKINFO | netlink.NESTED, kind + netlink.attribute(INFO_DATA | netlink.NESTED, option))
+    _tell(config.bridge, NEWLINK, info, "deaf to link-local frames")
 
 
 def hold(config: Settings) -> list[str]:

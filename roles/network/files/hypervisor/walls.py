@@ -38,8 +38,7 @@ def apply() -> None:
         config, raw = settings()
         load(config, raw)
         drift.assert_sysctls(config)
-        for name in ports.unisolated(config):
-            ports.isolate(name)
+        drift.assert_links(config)
     except (Failure, OSError) as error:
         _could_not_apply(config, str(error))
         raise
