@@ -17,10 +17,11 @@ PLACES = {
     "otherlab": ("ns-exec", "otherlab"),
     "internet": ("ns-exec", "internet"),
 }
+HERE = Path(__file__).parent
 PROGRAMS = {
     "attacks": VERIFY / "files" / "attacks.py",
-    "sink": VERIFY / "files" / "sink.py",
-    "outpost": Path(__file__).with_name("outpost.py"),
+    "sink": HERE / "sink.py",
+    "outpost": HERE / "outpost.py",
 }
 # The modules come as one line, so that a place needs nothing but a Python.
 LOADER = """

@@ -20,7 +20,7 @@ protocol numbers, lengths and checksums follow from the layers. The layers (* mu
     gre, esp     (around an ip, ip6 or nothing)
     raw          hex*
 
-The tag stands at the end of the frame as `<gl:TAG>` (an ARP frame's is in its padding), so that sink.py finds it
+The tag stands at the end of the frame as `<gl:TAG>` (an ARP frame's is in its padding), so that it is found
 wherever the frame or an answer that quotes it arrives. Prints {"sent": number, "failed": {tag: reason}}.
 As a module: `build(frame, own_mac, macs)` gives a frame's bytes, `layers(...)` those of a part, `send(order)` sends.
 Only the standard library, any Python from 3.9 on.

@@ -1,7 +1,6 @@
 """Watch one place for tagged frames (attacks.py) and say which arrived, how far they came and what they changed.
 
-Fed to a machine's python3 on standard input, as root; the first argument is JSON {"seconds": how long to watch}.
-Prints an object:
+`with Watch() as watch:` begins to watch, as root; `watch.report()` says what has arrived since:
 
     sightings   [[tag, how, interface, source address, source MAC]...], each once. `how` is
                 `wire`      it came in by that interface, before any packet filter of this machine; on a bridge's own
@@ -13,19 +12,15 @@ Prints an object:
     neighbours  {address: MAC} of this machine's table, default_routes6 [[interface, gateway]...],
     fdb         {MAC: port} learnt by this machine's bridges, links {interface: MAC}
 
-As a module: `with Watch() as watch:` begins to watch, `watch.report()` says what has arrived since.
-Only the standard library, any Python from 3.9 on.
+It runs on the lab's machines (see outpost.py): only the standard library.
 """
 
 import contextlib
 import fcntl
-import json
 import pathlib
 import re
 import socket
 import struct
-import sys
-import time
 
 TAG = re.compile(rb"<gl:([0-9a-f]{8})>")
 ALL = 0x0003  # ETH_P_ALL
@@ -185,17 +180,3 @@ def forwarding(table):
         if not local:
             learnt[colons(mac)] = ports.get(high << 8 | low, "?")
     return learnt
-
-
-def main():
-    seconds = float(json.loads(sys.argv[1])["seconds"])
-    with Watch() as watch:
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            watch.read()
-            time.sleep(min(left, 0.05))
-        print(json.dumps(watch.report()))
-
-
-if __name__ == "__main__":
-    main()
