@@ -119,4 +119,3 @@ def until_armed() -> None:
 
 def until_settled(seconds: float = 40) -> None:
     wait_for("the change has gone back", lambda: not is_pending(), seconds)
-

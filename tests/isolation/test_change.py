@@ -15,11 +15,13 @@ from changetools import (
     differing,
     everything,
     is_pending,
+    kill,
     running,
     until_armed,
     until_settled,
 )
-from isolationtools import LOADER, managed, playbook_lines, pve, wait_for
+from guieditor import rewritten
+from isolationtools import LOADER, PLACES, managed, playbook_lines, pve, reboot, run, wait_for
 from labtools import playbook
 
 NETWORK = "playbooks/network.yml"
@@ -81,6 +83,7 @@ def test_file_that_its_tool_refuses_stops_all_of_them() -> None:
         "signature": "glasslab",
         "content": "auto vmbr1\niface vmbr1 inet nonsense\n# glasslab\n",
         "validate": "ifup --syntax-check --interfaces %s vmbr1",
+        "errors": "^error:",
     }
     done = playbook(NETWORK, *LIMIT, "--extra-vars", json.dumps({"network_stanza": [stanza]}))
     assert done.returncode != 0
@@ -101,3 +104,92 @@ def test_controller_that_is_cut_off_gets_its_host_back_as_it_was() -> None:
     assert f"cannot be reached since the change: it puts itself back within {GUARD} seconds" in said, said
     assert differing(before, everything()) == {}
     assert "files are as they were before" in pve("journalctl --unit glasslab-network-rollback --lines 20")
+
+
+def test_first_change_of_all_goes_back_to_a_bare_host() -> None:
+    """Torn down, shown, installed by a controller that is cut off: three times the same bytes; installed for good."""
+    done = playbook(NETWORK, "--extra-vars", "network_state=absent")
+    assert done.returncode == 0, playbook_lines(done)
+    bare = everything()
+    assert "glasslab" not in json.dumps({kind: bare[kind] for kind in ("files", "folders", "rules", "routes", "units")})
+    assert "vmbr1" not in json.dumps(bare)
+    assert pve("ls -d /var/lib/glasslab-network /run/glasslab-network 2>/dev/null", check=False) == ""
+    shown = playbook(NETWORK, "--check", "--diff")
+    assert shown.returncode == 0, playbook_lines(shown)
+    assert {"+-A GLASSLAB-FORWARD -j DROP", "+auto vmbr1", "+++ after: /etc/glasslab/network/rules.v4"} <= set(
+        shown.stdout.splitlines()
+    )
+    assert differing(bare, everything()) == {}
+    with running(NETWORK, *GUARDED) as play:
+        until_armed()
+        wait_for("the bridge is there", lambda: "vmbr1" in pve("ls /sys/class/net"), 40)
+        with cut_off():
+            play.communicate(timeout=90)
+            until_settled(GUARD + 25)
+            wait_for("nothing of ours is left", lambda: pve("ls -d /run/glasslab-network", check=False) == "", 20)
+    assert play.returncode != 0
+    assert differing(bare, everything()) == {}
+    done = playbook(NETWORK)
+    assert done.returncode == 0, playbook_lines(done)
+
+
+def test_reboot_undoes_what_nobody_has_confirmed() -> None:
+    before = everything()
+    done = playbook(NETWORK, *LIMIT, "--extra-vars", "network_lease_seconds=900")
+    assert done.returncode == 0, playbook_lines(done)
+    assert limited()
+    reboot()
+    until_settled(20)
+    wait_for("the walls stand", lambda: pve(f"{LOADER} check", check=False) == "as loaded\n", 20)
+    now = everything()
+    assert differing({"files": before["files"], "rules": before["rules"]}, now) == {}
+
+
+def test_minutes_round_undoes_it_where_the_timer_is_dead() -> None:
+    before = everything()
+    done = playbook(NETWORK, *LIMIT, "--extra-vars", "network_lease_seconds=900")
+    assert done.returncode == 0, playbook_lines(done)
+    pve("systemctl stop glasslab-network-rollback.timer; systemctl start glasslab-network-heal.service")
+    assert limited(), "its time has not come yet"
+    pve('sed -i \'s/"deadline": [0-9.]*/"deadline": 1.0/\' /var/lib/glasslab-network/pending.json')
+    pve("systemctl start glasslab-network-heal.service")
+    assert armed() is None
+    assert differing(before, everything()) == {}
+
+
+def test_run_that_is_killed_is_finished_by_the_next() -> None:
+    with running(NETWORK, *LIMIT) as play:
+        until_armed()
+        kill(play)
+    done = playbook(NETWORK, *LIMIT)
+    assert done.returncode == 0, playbook_lines(done)
+    assert limited()
+    assert armed() is None
+    assert "changed=0" in playbook(NETWORK, *LIMIT).stdout
+
+
+def test_bridge_outlives_the_rewriting_of_interfaces_by_proxmox() -> None:
+    """Its editor writes the whole file anew: our stanza is still ours, and the next run has nothing to do."""
+    interfaces = pve("cat /etc/network/interfaces")
+    after = rewritten(interfaces)
+    assert after != interfaces
+    try:
+        run(PLACES["hypervisor"], "sh", "-c", "cat > /etc/network/interfaces", stdin=after)
+        pve("ifreload -a")
+        wait_for("the walls stand", lambda: pve(f"{LOADER} check", check=False) == "as loaded\n", 10)
+        done = playbook(NETWORK)
+        assert "changed=0" in done.stdout, playbook_lines(done)
+    finally:
+        run(PLACES["hypervisor"], "sh", "-c", "cat > /etc/network/interfaces", stdin=interfaces)
+        pve("ifreload -a")
+
+
+def test_changes_that_wait_in_proxmox_are_not_run_over() -> None:
+    pve("cp /etc/network/interfaces /etc/network/interfaces.new")
+    try:
+        done = playbook(NETWORK, *LIMIT)
+    finally:
+        pve("rm /etc/network/interfaces.new")
+    assert done.returncode != 0
+    assert "apply or revert them there first" in playbook_lines(done)
+    assert not limited()

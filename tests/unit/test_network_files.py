@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-LIBRARY = Path(__file__).resolve().parents[2] / "roles" / "network" / "library"
-found = importlib.util.spec_from_file_location("network_files", LIBRARY / "network_files.py")
-assert found is not None
-assert found.loader is not None
-network_files = importlib.util.module_from_spec(found)
-found.loader.exec_module(network_files)
+ROOT = Path(__file__).resolve().parents[2]
+ROLE = ROOT / "roles" / "network"
+
+
+def load(path: Path) -> Any:
+    """A module that is in no package."""
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    assert found is not None
+    assert found.loader is not None
+    loaded = importlib.util.module_from_spec(found)
+    sys.modules[path.stem] = loaded
+    found.loader.exec_module(loaded)
+    return loaded
+
+
+network_files = load(ROLE / "library" / "network_files.py")
+guieditor = load(ROOT / "tests" / "isolation" / "guieditor.py")
 
 
 def module(
@@ -69,6 +82,14 @@ def test_a_mode_alone_is_a_change_and_shown_as_one(tmp_path: Path, capsys: pytes
     done = module(capsys, [{"path": str(tmp_path / "one"), "content": "1\n"}])
     assert (done["diff"][0]["before"], done["diff"][0]["after"]) == ("mode 0600\n", "mode 0644\n")
     assert (tmp_path / "one").stat().st_mode & 0o777 == 0o644
+
+
+def test_warnings_of_a_tool_are_no_refusal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = {"path": str(tmp_path / "one"), "content": "1\n", "errors": "^error:"}
+    warns = {**one, "validate": "sh -c 'echo warning: odd >&2; exit 1' %s"}
+    assert module(capsys, [warns])["changed"]
+    fails = {**one, "content": "2\n", "validate": "sh -c 'echo warning: odd >&2; echo error: bad >&2; exit 1' %s"}
+    assert module(capsys, [fails])["msg"] == f"{tmp_path / 'one'} is refused by sh: error: bad; nothing was changed"
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -230,3 +251,44 @@ def test_without_interfaces_there_is_nothing_to_edit(tmp_path: Path, capsys: pyt
     done = module(capsys, [entry(tmp_path)])
     assert done["msg"].endswith("does not exist: this host is not configured by ifupdown2")
     assert not module(capsys, [entry(tmp_path, state="absent")])["changed"]
+
+
+def stanza() -> str:
+    """Our stanza as the role renders it."""
+    variables = {
+        "network_bridge": "vmbr1",
+        "network_address": "10.10.10.1",
+        "network_subnet": "10.10.10.0/24",
+        "network_policy": {"entries": ["tap101i0", "fwpr101p0"]},
+    }
+    template = (ROLE / "templates" / "interfaces.j2").read_text(encoding="utf-8")
+    return jinja2.Environment(trim_blocks=True, autoescape=False).from_string(template).render(variables) + "\n"
+
+
+def test_stanza_is_ours_after_proxmox_has_rewritten_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is written as that editor writes it: byte for byte the same, wherever it then stands."""
+    interfaces = tmp_path / "interfaces"
+    interfaces.write_text(HOST + OTHER)
+    ours = entry(tmp_path, content=stanza())
+    module(capsys, [ours])
+    before = interfaces.read_text()
+    interfaces.write_text(guieditor.rewritten(before))
+    assert interfaces.read_text() != before
+    assert stanza() in interfaces.read_text()
+    assert not module(capsys, [ours])["changed"]
+    module(capsys, [{**ours, "state": "absent"}])
+    assert "vmbr1" not in interfaces.read_text()
+    assert "vmbr2" in interfaces.read_text()
+
+
+def test_comment_that_was_edited_away_in_proxmox_comes_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    interfaces = tmp_path / "interfaces"
+    interfaces.write_text(HOST)
+    ours = entry(tmp_path, content=stanza())
+    module(capsys, [ours])
+    kept = "".join(line for line in stanza().splitlines(keepends=True) if not line.startswith("#")) + "#the lab\n"
+    interfaces.write_text(interfaces.read_text().replace(stanza(), kept))
+    assert module(capsys, [ours])["changed"]
+    assert interfaces.read_text() == HOST + "\n" + stanza()
