@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
 KEEPALIVE: Final = 30.0
 MARGIN: Final = 3600.0
 RECEIPT: Final = 60.0  # seconds that the taking of a receipt may last
-SLACK: Final = 5.0  # seconds between an event and its frame, and between the clocks of the machines
+CLOCKS: Final = 2.0  # seconds that the clocks of the machines may differ
+OPENING: Final = 10.0  # seconds after its start in which the service opens its connection to the model
 
 
 @dataclass(slots=True)
@@ -73,11 +74,12 @@ def compare(
     further back: see `earliest`. `model_flow` is the policy's name of the flow to the model; `unframed_flows` are those
     that no session accounts for.
     """
-    found = Comparison(sessions=sum(item.event.get("kind") == "session.start" for item in sessions))
+    found = Comparison()
+    found.sessions = sum(item.event.get("kind") == "session.start" and item.time >= since for item in sessions)
     frames = _authentic(network, key, found)
     flows = [item for item in frames if item.event["kind"] == "network.flow" and _is_flow(item.event)]
     allowed = [item for item in flows if item.event["verdict"] == "allowed"]
-    found.flows = len(allowed)
+    found.flows = sum(item.event["last"] >= since for item in allowed)
     before: list[float] = []
     if frames and frames[0].event["kind"] == "network.start" and frames[0].event.get("reason") == "first":
         begun = min(item.time for item in frames)
@@ -164,13 +166,15 @@ def _windows(sessions: Sequence[StoredEvent], calls: Sequence[StoredEvent]) -> l
         if kind in ("session.start", "service.start"):
             begun.setdefault(session, item.time)
         if kind in ("session.end", "service.start"):
-            ended[session] = max(item.time, ended.get(session, 0))
+            until = item.time + (OPENING if kind == "service.start" else 0)
+            ended[session] = max(until, ended.get(session, 0))
     last: dict[str, float] = {}
     for item in calls:
         session = str(item.event.get("session_id"))
         last[session] = max(item.time, last.get(session, 0))
     return [
-        (start, ended.get(session, max(start, last.get(session, start)))) for session, start in sorted(begun.items())
+        (start - CLOCKS, ended.get(session, max(start, last.get(session, start))) + CLOCKS)
+        for session, start in sorted(begun.items())
     ]
 
 
@@ -191,7 +195,7 @@ def _receipts(frames: Iterable[StoredEvent]) -> list[float]:
 
 def _inside(event: Mapping[str, Any], windows: Iterable[tuple[float, float]]) -> bool:
     """Whether a flow's first and last packet each fell into the time of a session."""
-    return all(any(start - SLACK <= event[name] <= end + SLACK for start, end in windows) for name in ("first", "last"))
+    return all(any(start <= event[name] <= end for start, end in windows) for name in ("first", "last"))
 
 
 def _unseen(flows: Sequence[float], calls: Sequence[StoredEvent], since: float) -> list[str]:
@@ -205,11 +209,11 @@ def _unseen(flows: Sequence[float], calls: Sequence[StoredEvent], since: float) 
     unseen: dict[str, None] = {}
     warm = 0.0  # until when some connection to the model may still be open
     for began, item in spans:
-        opened = [moment for moment in flows if moment <= item.time + SLACK]
+        opened = [moment for moment in flows if moment <= item.time + CLOCKS]
         if opened:
-            warm = max(warm, opened[-1] + KEEPALIVE + SLACK)
+            warm = max(warm, opened[-1] + KEEPALIVE + CLOCKS)
         if began <= warm:
-            warm = max(warm, item.time + KEEPALIVE + SLACK)
+            warm = max(warm, item.time + KEEPALIVE + CLOCKS)
         elif item.time >= since:
             unseen[str(item.event.get("session_id"))] = None
     return list(unseen)

@@ -128,7 +128,9 @@ def test_a_session_that_died_covers_its_calls_only() -> None:
     assert [item.event["first"] for item in found.unframed] == [DAY + 100]
 
 
-@pytest.mark.parametrize(("opened", "call", "unseen"), [(21, 21.5, []), (0, 29, []), (0, 40, ["a"]), (30, 21.5, ["a"])])
+@pytest.mark.parametrize(
+    ("opened", "call", "unseen"), [(21, 21.5, []), (0, 29, []), (0, 40, ["a"]), (30, 21.5, ["a"]), (22, 21.5, [])]
+)
 def test_a_call_that_no_connection_carried_is_a_finding(opened: float, call: float, unseen: list[str]) -> None:
     found = look(stream(start(), flow(opened)), service(opened), session("a", call - 1, call + 1, call))
     assert found.unseen == unseen

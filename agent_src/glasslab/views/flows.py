@@ -25,6 +25,9 @@ def add_parser(subparsers: Any) -> None:
         "flows", help="compare the hypervisor's flows with the sessions' frames", description=run.__doc__
     )
     parser.add_argument("--hours", type=_hours, default=24.0, metavar="N", help="how far back (default: 24)")
+    parser.add_argument(
+        "--since", type=_moment, metavar="SECONDS", help="from when on instead, in seconds of the epoch"
+    )
     parser.add_argument("--model-flow", default="model", metavar="NAME", help="the policy's flow to the model")
     parser.add_argument(
         "--unframed",
@@ -44,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from glasslab.views.command import open_search
     from glasslab.witness import compare, earliest
 
-    since = time.time() - args.hours * 3600
+    since = time.time() - args.hours * 3600 if args.since is None else args.since
     try:
         settings = SearchSettings.load()
         search = open_search(settings)
@@ -108,6 +111,16 @@ def _hours(text: str) -> float:
     if not 0 < hours <= 24 * 366:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of hours; give one up to {24 * 366}")
     return hours
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = float(text)
+    except ValueError:
+        moment = -1.0
+    if not 0 <= moment < 1e11:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; give seconds since 1970, as date +%s prints them")
+    return moment
 
 
 def _fail(*texts: str) -> int:

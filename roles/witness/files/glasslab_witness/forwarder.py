@@ -25,7 +25,7 @@ from glasslab_witness.stream import Stream
 from glasslab_witness.tail import Tail
 
 POLL_SECONDS = 0.25
-LONGEST_WAIT = 15.0  # between two attempts while the log is away
+LONGEST_WAIT = 5.0  # between two attempts while the log is away
 MOST_FRAMES = 200  # in one POST
 MOST_DRIFTS = 20  # lines of the watcher's that get a frame each, in one window; the others are counted
 LARGEST_DRIFT = 4096
