@@ -20,6 +20,7 @@ from forging import (
     LOGS,
     LOGS_MAC,
     NO_SERVICES,
+    OPEN,
     OTHER,
     PSH,
     PVE,
@@ -153,6 +154,16 @@ INWARD = (
     Row("N-i2", "internet to logs, TCP", "lan", (tcp(LOGS, 8088, **INTERNET_SIDE),), ("logs",)),
     Row("N-o1", "other lab to the agent", "otherlab", (udp(AGENT, **OTHER_SIDE),), ("agent",)),
     Row("N-o3", "other lab to logs, TCP", "otherlab", (tcp(LOGS, 22, **OTHER_SIDE),), ("logs",)),
+    # The peer itself: shows that those above would be seen.
+    Row(
+        "N-nat peer",
+        "into a NAT port by its peer, right numbers",
+        "lan",
+        (tcp("192.168.50.2", HELD, PSH | ACK, seq="@next", ack="@acked", **PEER),),
+        ("agent",),
+        passes=OPEN,
+        connection=True,
+    ),
     # The services by which the agent leaves are for nobody else. Without them the hypervisor itself refuses.
     *(
         Row(f"N-service {who} {by.__name__} {port}", "", who, (by(GATEWAY, port, **side),), ITSELF, passes=NO_SERVICES)

@@ -91,7 +91,7 @@ def udp(target: str, port: int = TELLS_NOBODY, *, source: str = AGENT, to: str =
 
 def tcp(target: str, port: int, flags: int = SYN, *, source: str = AGENT, to: str = "@gateway", **ways: Any) -> Layers:
     """A segment; without flags given, one that opens a connection."""
-    own = {"sport": ways.pop("sport", "@port")} | ({"seq": ways.pop("seq")} if "seq" in ways else {})
+    own = {"sport": "@port"} | {name: ways.pop(name) for name in ("sport", "seq", "ack") if name in ways}
     return ip(target, source, to, ["tcp", {**own, "dport": port, "flags": flags}], **ways)
 
 

@@ -202,7 +202,7 @@ class Batch:
 
     def reply(self, row: Row, report: Report) -> str:
         """The answer that a sender has."""
-        for source, _, own, state, _ in report["answers"]:
+        for source, _, own, state, *_ in report["answers"]:
             if own == self.ports[row.id]:
                 return f"reply {state} from {source}"
         asked = {layers[1][1]["tpa"] for layers in row.frames if layers[1][0] == "arp" and layers[1][1]["op"] == 1}
@@ -248,10 +248,11 @@ def connect(batch: Batch, to: tuple[str, int]) -> None:
     """Let the agent hold a connection to the outside, for the rows that aim at it."""
     stands = OUTPOSTS.ask({"agent": {"verb": "connect", "to": to, "port": HELD}})["agent"]
     answers = OUTPOSTS.ask({"agent": {"verb": "report"}})["agent"]["answers"]
-    numbers = [number for _, _, own, state, number in answers if (own, state) == (HELD, "open")]
+    numbers = [(number, acked) for _, _, own, state, number, acked in answers if (own, state) == (HELD, "open")]
     batch.held = [] if stands and numbers else [f"without the agent's connection to {to[0]}"]
-    # Far above its window: conntrack takes numbers below it, from the peer's own address, for late duplicates.
-    batch.words["@beyond"] = ((numbers or [0])[0] + (1 << 30)) % (1 << 32)
+    theirs, ours = numbers[0] if numbers else (0, 0)
+    # Far above the window, for conntrack takes what is below it for late duplicates.
+    batch.words |= {"@next": theirs + 1 & 0xFFFFFFFF, "@acked": ours, "@beyond": theirs + (1 << 30) & 0xFFFFFFFF}
 
 
 def carry_out(rows: Iterable[Row], mode: str = "allowlist") -> Batch:

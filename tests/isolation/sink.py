@@ -7,7 +7,8 @@
                             interface: past the bridge's layer 2 rules
                 `accepted`  it came past this machine's INPUT chains to the IP stack (IPv4 and IPv6, raw sockets)
                 An answer that quotes the tag (echo reply, ICMP error, datagram sent back) is a sighting at the sender.
-    answers     [[source address, source port, own port, "open" or "refused", sequence number]...]: SYN-ACK and RST
+    answers     [[source address, source port, own port, "open" or "refused", its sequence number, acknowledged]...]:
+                SYN-ACK and RST segments
     arp         [[address, MAC]...]: who claimed to have which address, in ARP replies
     neighbours  {address: MAC} of this machine's table, default_routes6 [[interface, gateway]...],
     fdb         {MAC: port} learnt by this machine's bridges, links {interface: MAC}
@@ -99,9 +100,10 @@ class Watch:
     def segment(self, source, head):
         """Note the answer to a connection's first segment."""
         if len(head) == 20:
-            theirs, own, number, _, _, flags = struct.unpack("!HHIIBB", head[:14])
+            theirs, own, number, acknowledged, _, flags = struct.unpack("!HHIIBB", head[:14])
             if flags & SYN_ACK == SYN_ACK or flags & RST:
-                self.answers.add((source, theirs, own, "refused" if flags & RST else "open", number))
+                state = "refused" if flags & RST else "open"
+                self.answers.add((source, theirs, own, state, number, acknowledged))
 
     def read(self):
         """Take in what has arrived so far."""
