@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -10,7 +11,7 @@ import sys
 from typing import Any
 
 from . import ports, routes, tables
-from .kernel import set_sysctl, sysctl
+from .kernel import Failure, set_sysctl, sysctl
 from .settings import Settings
 from .state import FORMER, Record, state, store
 
@@ -83,7 +84,8 @@ def put_right(record: Record, config: Settings, drift: Drift) -> None:
     assert_sysctls(config)
     assert_links(config)
     if ports.loose(config):
-        ports.plug(config)
+        with contextlib.suppress(Failure):  # it is down then: closed, and no reason to close the others
+            ports.plug(config)
 
 
 def assert_links(config: Settings) -> None:

@@ -182,7 +182,11 @@ def plug(config: Settings) -> None:
             continue
         there = master(name)
         if there is None and belongs(name):
-            enslave(name, config.bridge)
+            try:
+                enslave(name, config.bridge)
+            except Failure:
+                set_up(name, up=False)
+                raise
             set_up(name, up=True)
         elif there is not None and (there == config.bridge or not belongs(name)) and not is_up(name):
             set_up(name, up=True)
@@ -195,8 +199,8 @@ def unplug(config: Settings) -> None:
 
 
 def loose(config: Settings) -> list[str]:
-    """Ports in no bridge that could be in the lab's."""
-    return [name for name in strays(config) if belongs(name)] if is_up(config.bridge) else []
+    """Ports in no bridge that could be in the lab's; one that is down was taken out on purpose, or cannot be put in."""
+    return [name for name in strays(config) if belongs(name) and is_up(name)] if is_up(config.bridge) else []
 
 
 def up(config: Settings) -> list[str]:

@@ -14,6 +14,8 @@ from .kernel import Failure
 from .settings import ETC, Settings, digest, rule_files, settings
 from .state import CLOSED, FORMER, LOADED, SEEN, Record, forget, loaded, state, store
 
+ATTEMPTS = 3.0  # seconds in which a heal that did not succeed is tried again at once
+
 
 def load(config: Settings, raw: Record) -> None:
     """Routes first, packet rules second; the record of what stands then."""
@@ -89,6 +91,9 @@ def differences() -> list[str]:
         return ["the rules have not been loaded since the machine started"]
     differs = [] if record["digest"] == digest() else [f"the files in {ETC} are newer than the rules in the kernel"]
     differs += drift.look(record, config).found
+    differs += [
+        f"guest port {name} is in no bridge, and down" for name in ports.strays(config) if not ports.is_up(name)
+    ]
     differs += routes.overruled(routes.wanted(config.ip_rules))
     if closed := state(CLOSED):
         differs.append(f"the guests are shut in, because {closed['verb']} failed: {closed['why']}")
@@ -122,6 +127,32 @@ def start_services(config: Settings) -> None:
         subprocess.run(["systemctl", "start", "--no-block", *idle], capture_output=True, check=False, timeout=20)
 
 
+def settle(record: Record, config: Settings, found: list[str], began: float, *, packets: bool) -> None:
+    """Look and put right until nothing differs; what did at first is added to found. Failure when it stays so.
+
+    More than once, for somebody may be at work at the same moment.
+    """
+    cause = "still so after it was put right"
+    for last in (False, False, True):
+        # Taken before the look: a change that comes in between is looked at the next time.
+        generation = netlink.nft_generation()
+        try:
+            differs = drift.look(record, config, packets=packets)
+            if not found:
+                found += differs.found
+            if not differs.found:
+                if packets:
+                    store(SEEN, {"generation": generation})
+                return
+            if last:
+                raise Failure(f"{cause}: {'; '.join(differs.found)}")
+            drift.put_right(record, config, differs)
+        except Failure as error:
+            cause = str(error)
+            if last or time.monotonic() > began + ATTEMPTS:
+                raise
+
+
 def heal(began: float | None = None) -> list[str]:
     """Compare with what was loaded and put right what differs; what was found. Failure: the guests are shut in."""
     began = time.monotonic() if began is None else began
@@ -136,18 +167,7 @@ def heal(began: float | None = None) -> list[str]:
     packets = closed is not None or not unchanged()
     found: list[str] = []
     try:
-        # Taken before the look: a change that comes in between is looked at the next time.
-        generation = netlink.nft_generation()
-        differs = drift.look(record, config, packets=packets)
-        found = differs.found
-        if found:
-            drift.put_right(record, config, differs)
-            generation = netlink.nft_generation()
-            left = drift.look(record, config, packets=packets).found
-            if left:
-                raise Failure(f"{'; '.join(left)}: still so after it was put right")
-        if packets:
-            store(SEEN, {"generation": generation})
+        settle(record, config, found, began, packets=packets)
         reopen(config)
     except Exception as error:  # whichever it is: the walls cannot be seen to stand
         shut(config, "heal", str(error) or repr(error))
