@@ -110,7 +110,7 @@ CHANGES: dict[str, tuple[str, str, str]] = {
     "all policy routes flushed": (
         "ip rule flush; ip rule add from all lookup main pref 32766; ip rule add from all lookup default pref 32767",
         "",
-        "the policy route `ip -4 rule pref 4701 iif vmbr1 blackhole` is missing",
+        "the policy route `ip -4 rule pref 470",
     ),
     "v6 policy route deleted": (
         "ip -6 rule del pref 4701 iif vmbr1",
@@ -137,6 +137,11 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "ip link set vmbr1 type bridge no_linklocal_learn 0",
         "",
         "vmbr1 learns from frames to link-local groups",
+    ),
+    "port of nobody": (
+        "ip link add stray0 type veth peer name tap999i0; ip link set tap999i0 master vmbr1 up; ip link set stray0 up",
+        "ip link del stray0",
+        "port tap999i0 of vmbr1 is no guest's",
     ),
     "port taken out": ("ip link set tap102i0 nomaster", "", "guest port tap102i0 is in no bridge"),
     "port left and came back": (

@@ -55,6 +55,7 @@ def look(record: Record, config: Settings, *, packets: bool = True) -> Drift:
     drift.settings = [says(path, value) for path, value in wrong_sysctls(config).items()]
     drift.links = [f"{name} is not isolated from the other guests" for name in ports.unisolated(config)]
     drift.links += [f"guest port {name} is in no bridge" for name in ports.loose(config)]
+    drift.links += [f"port {name} of {config.bridge} is no guest's" for name in ports.strangers(config)]
     drift.links += [f"{config.bridge} learns from frames to link-local groups"] if ports.credulous(config) else []
     return drift
 
@@ -89,7 +90,9 @@ def put_right(record: Record, config: Settings, drift: Drift) -> None:
 
 
 def assert_links(config: Settings) -> None:
-    """What no packet rule can hold at the bridge."""
+    """What no packet rule can hold at the bridge. A port that is no guest's goes down, and up when it is one."""
+    for name in ports.strangers(config):
+        ports.set_up(name, up=False)
     for name in ports.unisolated(config):
         ports.isolate(name)
     if ports.credulous(config):

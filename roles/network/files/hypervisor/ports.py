@@ -87,6 +87,12 @@ def strays(config: Settings) -> list[str]:
     return [name for name in all_names(config) if exists(name) and master(name) is None]
 
 
+def strangers(config: Settings) -> list[str]:
+    """Ports of the lab's bridge that are up and are no guest's: the bridge's table of rules knows nothing of them."""
+    known = all_names(config)
+    return [name for name in members(config.bridge) if name not in known and is_up(name)]
+
+
 def unisolated(config: Settings) -> list[str]:
     """Ports at the lab's bridge that must reach no other guest's and may."""
     return [

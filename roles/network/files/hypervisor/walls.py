@@ -128,7 +128,7 @@ def start_services(config: Settings) -> None:
 
 
 def settle(record: Record, config: Settings, found: list[str], began: float, *, packets: bool) -> None:
-    """Look and put right until nothing differs; what did at first is added to found. Failure when it stays so.
+    """Look and put right until nothing differs; what did is added to found. Failure when it stays so.
 
     More than once, for somebody may be at work at the same moment.
     """
@@ -138,8 +138,7 @@ def settle(record: Record, config: Settings, found: list[str], began: float, *, 
         generation = netlink.nft_generation()
         try:
             differs = drift.look(record, config, packets=packets)
-            if not found:
-                found += differs.found
+            found += [words for words in differs.found if words not in found]
             if not differs.found:
                 if packets:
                     store(SEEN, {"generation": generation})
