@@ -189,7 +189,7 @@ def test_nothing_that_the_agent_asks_arrives_at_the_outside_resolver() -> None:
 
 # The model's name is made to lead inside: to the LAN, the hypervisor on each of its addresses, LAN over IPv6.
 INSIDE = ("192.168.50.10", "192.168.50.2", "127.0.0.1", "203.0.113.200", "fd50::10")
-SPECIAL, LOCAL, FOUND = "var(txn.to) -m ip 0.0.0.0.8", "dst_is_local", "unless { var(txn.to) -m ip 0.0.0.0.0 }"
+SPECIAL, LOCAL, FOUND = "reject if inside", "dst_is_local", "unless { var(txn.to) -m ip 0.0.0.0.0 }"
 # What each line of the proxy's configuration alone keeps out.
 MATTERS = {SPECIAL: "192.168.50.10", LOCAL: "203.0.113.200", FOUND: "fd50::10"}
 OWN_SERVICE = (
