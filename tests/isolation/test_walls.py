@@ -1,4 +1,4 @@
-"""The lab's walls: what is open, what is closed, that each rule matters, and that they stand again after everything."""
+"""The lab's walls: odd packets, rules that cannot be loaded, policies that are refused, and teardown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -17,12 +16,10 @@ from isolationtools import (
     command,
     differing,
     door,
-    heard,
     managed,
     playbook_lines,
     pve,
     reboot,
-    rules,
     run,
     see,
     take_receipt,
@@ -62,72 +59,6 @@ def bridge_netfilter(request: pytest.FixtureRequest) -> Iterator[int]:
     br_netfilter(request.param)
     yield request.param
     br_netfilter(former)
-
-
-def test_bridge_netfilter_makes_no_difference(bridge_netfilter: int) -> None:
-    assert differing(take_receipt()) == []
-
-
-def test_nothing_enters_the_lab_but_replies() -> None:
-    assert not heard(AGENT, CTL, "10.10.10.10"), "a datagram from the LAN entered the lab"
-    assert heard(AGENT, PLACES["hypervisor"], "10.10.10.10"), "the hypervisor itself may reach its guests"
-    assert set(answers("controller", door("10.10.10.20", tcp=[22, 8088, 8089], ping=True))) == {"silent"}
-
-
-# Each rule taken away alone: what is no longer closed, or no longer open. Where a second layer holds, both are named.
-MUTATIONS: dict[str, tuple[str, dict[str, Any], set[str]]] = {
-    "filter INPUT jump": ("iptables -D INPUT -i vmbr1 -j GLASSLAB-INPUT", door("192.168.50.2", tcp=[22]), REACHED),
-    "filter INPUT drop": ("iptables -D GLASSLAB-INPUT -j DROP", door("10.20.20.1", tcp=[8006], ping=True), REACHED),
-    "filter FORWARD jump": (
-        "iptables -D FORWARD -i vmbr1 -j GLASSLAB-FORWARD",
-        door("192.168.50.10", tcp=[80]),
-        REACHED,
-    ),
-    "filter FORWARD drop": (
-        "iptables -D GLASSLAB-FORWARD -j DROP",
-        door("203.0.113.80", tcp=[443], ping=True),
-        REACHED,
-    ),
-    "bridge table": ("nft delete table bridge glasslab", LOGS_SSH, REACHED),
-    "bridge drop": ("nft flush chain bridge glasslab forward", LOGS_SSH, REACHED),
-    "foreign rule ahead in INPUT": ("iptables -I INPUT -i vmbr1 -j ACCEPT", door("10.10.10.1", tcp=[22]), REACHED),
-    "foreign rule ahead in FORWARD": ("iptables -I FORWARD -j ACCEPT", door("192.168.50.1", tcp=[80]), REACHED),
-    "masquerade": ("iptables -t nat -F GLASSLAB-POSTROUTING", MODEL, {"silent"}),
-    "replies into the lab": ("iptables -D GLASSLAB-FORWARD 1", MODEL, {"silent"}),
-    "forwarding": ("sysctl -qw net.ipv4.ip_forward=0", MODEL, {"silent"}),
-}
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_each_rule_matters(name: str) -> None:
-    taken, target, expected = MUTATIONS[name]
-    pve(taken)
-    assert set(answers("agent", target)) <= expected, f"without {name} nothing changed at {target['name']}"
-    assert pve(f"{LOADER} check", check=False) != "as loaded\n", f"the loader did not notice: {name}"
-    foreign = [line for line in rules().splitlines() if line.endswith("-j ACCEPT") and "GLASSLAB" not in line]
-    pve(f"{LOADER} apply")
-    assert set(answers("agent", target)).isdisjoint(expected)
-    # What somebody else put there is behind ours now, not gone.
-    assert all(line in rules().splitlines() for line in foreign)
-    for line in foreign:
-        pve(f"iptables {line.replace('-A ', '-D ', 1)}")
-
-
-def test_flow_to_the_log_where_bridged_frames_pass_iptables() -> None:
-    """With br_netfilter 1 either layer closes, and the flow needs both."""
-    former = int(pve("sysctl -n net.bridge.bridge-nf-call-iptables"))
-    br_netfilter(1)
-    try:
-        pve("nft delete table bridge glasslab")
-        assert answers("agent", LOGS_SSH) == ["silent"], "iptables alone did not hold"
-        pve("iptables -D FORWARD -i vmbr1 -j GLASSLAB-FORWARD; iptables -D FORWARD -o vmbr1 -j GLASSLAB-FORWARD")
-        assert answers("agent", LOGS_SSH) == ["open"]
-        pve(f"{LOADER} apply")
-        flow = next(line for line in rules().splitlines() if "flow log" in line)
-        pve(f"iptables {flow.replace('-A ', '-D ', 1)}")
-        assert answers("agent", LOGS_HEC) == ["silent"], "the flow's rule does nothing"
-    finally:
-        br_netfilter(former)
 
 
 # What a sender that is root on its machine can put on the wire: IP packets of its own making, each with a tag.
@@ -201,9 +132,6 @@ def test_no_protocol_reaches_the_hypervisor(bridge_netfilter: int) -> None:
     marks = [*ODD, *(f"tcp.{flags}.40000.22" for flags in (SYN, ACK, SYN | ACK, RST))]
     for sender, address in (("agent", "10.10.10.1"), ("agent", "192.168.50.2"), ("logs", "10.20.20.1")):
         assert crafted(sender, "pve", address, marks, what="accepted") == {}
-    if not bridge_netfilter:  # the same packets, and nothing to stop them
-        pve("iptables -D INPUT -i vmbr1 -j GLASSLAB-INPUT")
-        assert set(crafted("agent", "pve", "10.10.10.1", marks, what="accepted")) == set(marks)
 
 
 def test_from_the_log_to_the_agent_nothing_but_replies(bridge_netfilter: int) -> None:
@@ -212,18 +140,6 @@ def test_from_the_log_to_the_agent_nothing_but_replies(bridge_netfilter: int) ->
     service = [f"tcp.{flags}.8088.22" for flags in (ACK, SYN | ACK, RST, 0)]
     marks = [*ODD, *opening, *service, f"tcp.{ACK}.9999.40000"]
     assert crafted("logs", "agent", "10.10.10.10", marks) == {}
-    if not bridge_netfilter:
-        pve("nft delete table bridge glasslab")
-        assert set(crafted("logs", "agent", "10.10.10.10", marks)) == set(marks)
-
-
-def test_what_leaves_does_so_under_the_hypervisors_address() -> None:
-    """Segments of no connection are not masqueraded: they are dropped rather than sent with the lab's own address."""
-    marks = [f"tcp.{flags}.{40000 + flags}.443" for flags in (0, RST, SYN | ACK, 1, 41)]
-    opening = f"tcp.{SYN}.41000.443"
-    assert crafted("agent", "lan", "203.0.113.10", [*marks, opening]) == {opening: "192.168.50.2"}
-    pve("iptables -D GLASSLAB-FORWARD -m conntrack --ctstate INVALID -j DROP")
-    assert "10.10.10.10" in crafted("agent", "lan", "203.0.113.10", marks).values()
 
 
 def test_segments_of_no_connection_do_not_enter_the_lab() -> None:
@@ -231,73 +147,8 @@ def test_segments_of_no_connection_do_not_enter_the_lab() -> None:
     run(("ns-exec", "lan"), "ip", "route", "add", "10.10.10.0/24", "via", "192.168.50.2")
     try:
         assert crafted("lan", "agent", "10.10.10.10", [*ODD, *marks]) == {}
-        pve("iptables -D FORWARD -o vmbr1 -j GLASSLAB-FORWARD")
-        assert set(marks) <= set(crafted("lan", "agent", "10.10.10.10", [*ODD, *marks]))
     finally:
         run(("ns-exec", "lan"), "ip", "route", "delete", "10.10.10.0/24")
-
-
-def test_inbound_jump_matters() -> None:
-    pve("iptables -D FORWARD -o vmbr1 -j GLASSLAB-FORWARD")
-    assert heard(AGENT, CTL, "10.10.10.10")
-    pve(f"{LOADER} apply")
-    assert not heard(AGENT, CTL, "10.10.10.10")
-
-
-def test_port_outside_the_bridge_is_closed_too() -> None:
-    """`systemctl restart networking` deletes the bridge: the guest's port is then one of the hypervisor's own."""
-    mac = pve("cat /sys/class/net/vmbr1/address").strip()
-    # The hypervisor would answer ARP on the bare port; the guest is spared the lookup, its frames are taken there.
-    run(AGENT, "ip", "neighbour", "replace", "10.10.10.1", "lladdr", mac, "dev", "eth0", "nud", "permanent")
-    try:
-        pve(f"ip link set tap101i0 nomaster; ip link set tap101i0 down; ip link set tap101i0 address {mac} up")
-        assert not heard(PLACES["hypervisor"], AGENT, "192.168.50.2")
-        pve("iptables -D INPUT -i tap101i0 -j GLASSLAB-INPUT")
-        assert heard(PLACES["hypervisor"], AGENT, "192.168.50.2")
-    finally:
-        run(AGENT, "ip", "neighbour", "del", "10.10.10.1", "dev", "eth0")
-        pve(f"{LOADER} apply")
-
-
-def test_ipv6_is_closed_twice() -> None:
-    """Off on the bridge, and dropped when somebody turns it on."""
-    assert pve("sysctl -n net.ipv6.conf.vmbr1.disable_ipv6") == "1\n"
-    assert set(answers("agent", door("ff02::1%eth0", ping=True))) == {"silent"}
-    pve("sysctl -qw net.ipv6.conf.vmbr1.disable_ipv6=0; ip -6 address add fe80::1/64 dev vmbr1 nodad")
-    target = door("fe80::1%eth0", tcp=[22, 8006], ping=True)
-    assert set(answers("agent", target)) == {"silent"}, "ip6tables did not hold"
-    pve("ip6tables -D INPUT -i vmbr1 -j GLASSLAB-INPUT; ip6tables -D OUTPUT -o vmbr1 -j GLASSLAB-OUTPUT")
-    assert set(answers("agent", target)) == {"open"}
-    assert "IPv6 is on at vmbr1" in pve(f"{LOADER} check", check=False)
-    pve(f"{LOADER} apply")
-    assert pve("ip -6 address show dev vmbr1") == ""
-
-
-EVENTS = {
-    "loaded three times": f"{LOADER} apply; {LOADER} apply; {LOADER} apply",
-    "ifreload -a": "ifreload -a",
-    "systemctl restart networking": "systemctl restart networking",
-}
-
-
-@pytest.mark.parametrize("event", [*EVENTS, "reboot", "reboot of all three at once"])
-def test_same_after(event: str) -> None:
-    """The same rules, none doubled, and the same receipt."""
-    before = rules()
-    if event.startswith("reboot"):
-        guests = [AGENT, ("exec", "logs")] if "all" in event else []
-        for guest in guests:
-            run(guest, "systemctl", "reboot", check=False)
-        reboot()
-        for guest in guests:
-            wait_for(f"{guest[1]} is up", lambda guest=guest: run(guest, "true", check=False).returncode == 0)
-    else:
-        pve(EVENTS[event])
-    wait_for("the walls stand again", lambda: pve(f"{LOADER} check", check=False) == "as loaded\n", 10)
-    wait_for("the model can be reached again", lambda: answers("agent", MODEL) == ["open"], 10)
-    wait_for("the log can be reached again", lambda: answers("agent", LOGS_HEC) == ["open"], 10)
-    assert rules() == before
-    assert differing(take_receipt()) == []
 
 
 ETC = "/etc/glasslab/network"
@@ -414,8 +265,8 @@ def test_torn_down_byte_for_byte() -> None:
     done = playbook("playbooks/network.yml", "--extra-vars", "network_state=absent")
     assert done.returncode == 0, playbook_lines(done)
     left = pve(
-        "cat /etc/network/interfaces; echo ---; iptables-save; ip6tables-save; ls -d /etc/glasslab "
-        "/sys/class/net/vmbr1 "
+        "cat /etc/network/interfaces; echo ---; iptables-save; ip6tables-save; ip rule | grep 470; "
+        "ls -d /etc/glasslab/network /sys/class/net/vmbr1 /usr/local/lib/glasslab/network /var/lib/glasslab-network "
         "/usr/local/sbin/glasslab-network /run/glasslab-network /etc/systemd/system/glasslab-network.service "
         "/etc/systemd/system/*/glasslab-network.service 2>/dev/null; nft list tables",
         check=False,
@@ -429,7 +280,7 @@ def test_torn_down_byte_for_byte() -> None:
         assert shown.returncode == 0, playbook_lines(shown)
         assert "+-A GLASSLAB-FORWARD -j DROP\n" in shown.stdout
         assert "+auto vmbr1\n" in shown.stdout
-        assert pve("ls -d /etc/glasslab", check=False) == ""
+        assert pve("ls -d /etc/glasslab/network", check=False) == ""
     finally:
         done = playbook("playbooks/network.yml")
     assert done.returncode == 0, playbook_lines(done)
