@@ -137,7 +137,7 @@ def take_receipt(*, disruptive: bool = False, accepted: list[dict[str, Any]] | N
         {
             "lab_id": LAB_ID,
             "policy": known["policy"],
-            "planned": json.dumps(planned),
+            "planned": json.dumps({name: json.dumps(one) for name, one in planned.items()}),
             "knocked": texts,
             "begun": begun,
             "ended": {machine: watching(order, machine) for machine, order in ends.items()},

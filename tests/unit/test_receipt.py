@@ -114,7 +114,7 @@ class World:
         return next(door for door in self.places[place] if judge.key(door) == wanted)
 
     def receipt(self) -> dict[str, Any]:
-        plan = {name: self.plan[name] for name in ("rows", "kinds", "alive", "forged")}
+        plan = {name: json.dumps(self.plan[name]) for name in ("rows", "kinds", "alive", "forged")}
         ended = {**self.ended, "seen": self.seen, "tags": self.tags}
         result: dict[str, Any] = receipt.receipt(
             {

@@ -1,11 +1,12 @@
 """Which doors are tried from where, what the policy says about each, and the orders for it.
 
-Usage: doors.py < JSON {"policy": roles/network's network_policy, "declared": its network_declared, "hypervisor": what
-watch.py printed, "hypervisor_address": where its SSH answers, "targets", "guest_ports", "other_names", "guests": [name
-...], "sandboxes": {place: {guest, unit}}, "controller_command": [words], "outside": [{name, command, routes}...],
+Usage: doors.py < JSON {"known": {"policy": roles/network's network_policy, "declared": its network_declared}, "begun":
+what watch.py printed, "hypervisor_address": where its SSH answers, "targets", "guest_ports", "other_names", "guests":
+[name...], "sandboxes": {place: {guest, unit}}, "controller_command": [words], "outside": [{name, command, routes}...],
 "timeout", "ca", "disruptive"}. Prints {"rows": [...], "kinds": {place: inside, sandbox or outside}, "machines":
 {machine: its order for places.py}, "ends": {machine: its order for watch.py afterwards}, "alive": {place: [[place,
-door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}}.
+door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}}, each order, and each
+of the others, as one text.
 
 A row has place, target, address, protocol, port, name, expected (blocked or reachable), `needed` (a flow of the policy:
 somebody has to serve there) and controls: [[place, door]...], of which one has to get an answer at the same moment.
@@ -283,7 +284,11 @@ def programs(places: list[dict]) -> dict[str, str]:
 
 
 def main() -> None:
-    print(json.dumps(plan(json.load(sys.stdin))))
+    order = json.load(sys.stdin)
+    found = plan({**order, **order["known"], "hypervisor": json.loads(order["begun"])})
+    for orders in (found["machines"], found["ends"]):
+        orders.update({name: json.dumps(one) for name, one in orders.items()})
+    print(json.dumps({name: one if name in ("machines", "ends") else json.dumps(one) for name, one in found.items()}))
 
 
 if __name__ == "__main__":

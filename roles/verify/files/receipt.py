@@ -99,7 +99,8 @@ def version(checkout: str) -> str:
 
 def receipt(order: dict) -> Receipt:
     """The receipt of an order."""
-    policy, plan, began = order["policy"], parsed(order["planned"]), parsed(order["begun"])
+    policy, planned, began = order["policy"], parsed(order["planned"]), parsed(order["begun"])
+    plan = {name: json.loads(planned[name]) for name in ("rows", "kinds", "alive", "forged")}
     ends = {machine: parsed(text) for machine, text in order["ended"].items()}
     ended, believed = ends[order["hypervisor"]], {machine: end.get("believed", []) for machine, end in ends.items()}
     places = {place: found for text in order["knocked"] for place, found in parsed(text).items()}
