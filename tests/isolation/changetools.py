@@ -17,7 +17,7 @@ from labtools import ROOT
 LAN = ("ns-exec", "lan")
 CONTROLLERS_PORT = "port-ctl"
 OURS = (
-    "/etc/network/interfaces /etc/glasslab /usr/local/lib/glasslab /usr/local/sbin/glasslab-network "
+    "/etc/network/interfaces /etc/glasslab /usr/local/lib/glasslab/network /usr/local/sbin/glasslab-network "
     "/etc/systemd/system /var/lib/glasslab-network/packages"
 )
 

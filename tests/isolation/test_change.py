@@ -52,12 +52,14 @@ def test_shown_exactly_and_nothing_changed() -> None:
     before, kept = everything(), backups()
     done = playbook(NETWORK, "--check", "--diff", *LIMIT)
     assert done.returncode == 0, playbook_lines(done)
-    changed = [line for line in done.stdout.splitlines() if re.match(r"\+(?!\+\+)|-(?!--)", line)]
-    assert len(changed) == 2, changed
-    assert changed[0].startswith("--A GLASSLAB-ROUTE ")
-    assert "--connlimit-above 256" in changed[0]
-    assert changed[1] == "+" + changed[0][1:].replace("256", "199")
-    assert "changed in /etc/glasslab/network: rules.v4" in done.stdout
+    removed, added = (
+        [line[1:] for line in done.stdout.splitlines() if re.match(sign, line)] for sign in (r"-(?!--)", r"\+(?!\+\+)")
+    )
+    assert [line for line in removed if "--connlimit-above 256" in line]
+    assert added == [re.sub(r"\b256\b", "199", line) for line in removed]
+    files = {line.split()[-1] for line in done.stdout.splitlines() if line.startswith("+++ after: ")}
+    assert files == {"/etc/glasslab/network/rules.v4", "/etc/glasslab/network/proxy.cfg"}
+    assert "changed in /etc/glasslab/network: rules.v4, proxy.cfg" in done.stdout
     assert differing(before, everything()) == {}
     assert backups() == kept
 

@@ -148,7 +148,7 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
         "address": variables["address"],
         "subnet": subnet,
         "special_ranges": variables["special_ranges"],
-        "connection_limit": variables["connection_limit"],
+        "connection_limit": int(variables["connection_limit"]),
         "mark": MARK,
         "guests": list(guests.values()),
         "entries": entries,

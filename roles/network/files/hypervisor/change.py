@@ -33,6 +33,7 @@ ETC = pathlib.Path("/etc/glasslab/network")
 UNITS = pathlib.Path("/etc/systemd/system")
 INTERFACES = pathlib.Path("/etc/network/interfaces")
 LAUNCHER = pathlib.Path("/usr/local/sbin/glasslab-network")
+LOGS = pathlib.Path("/var/log/glasslab")
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 TIMER = "glasslab-network-rollback"
 VERBS = ("backup", "arm", "activate", "confirm", "rollback", "withdraw", "status")
@@ -307,6 +308,9 @@ def rollback() -> bool:
         except Failure as error:
             say(f"rollback: {error}")
     changed = restore(folder, manifest)
+    if manifest["first"]:
+        for log in LOGS.glob("drift.json*"):
+            log.unlink()
     for path in manifest["folders"]:
         one = pathlib.Path(path)
         if one.is_dir() and all(left.name == "__pycache__" for left in one.iterdir()):
