@@ -13,7 +13,7 @@ from typing import Any
 from . import ports, routes, tables
 from .kernel import Failure, set_sysctl, sysctl
 from .settings import Settings
-from .state import FORMER, Record, state, store
+from .state import FORMER, LINKS, Record, state, store
 
 LOG = pathlib.Path("/var/log/glasslab/drift.json")
 LOG_BYTES = 1 << 20  # then it becomes drift.json.1; a reader has both
@@ -28,13 +28,19 @@ class Drift:
     rules: dict[tables.Place, list[str]] = dataclasses.field(default_factory=dict)  # by the table that puts it right
     settings: list[str] = dataclasses.field(default_factory=list)
     links: list[str] = dataclasses.field(default_factory=list)
+    fresh: list[str] = dataclasses.field(default_factory=list)  # of an interface that has just come: no drift yet
     listing: tables.Listing | None = None
 
     @property
-    def found(self) -> list[str]:
-        """All of it."""
+    def drifted(self) -> list[str]:
+        """What has been otherwise."""
         rules = [words for found in self.rules.values() for words in found]
         return [*self.routes, *rules, *self.settings, *self.links]
+
+    @property
+    def found(self) -> list[str]:
+        """All that has to be put right."""
+        return [*self.drifted, *self.fresh]
 
 
 def rules(record: Record, config: Settings) -> tuple[dict[tables.Place, list[str]], tables.Listing]:
@@ -52,12 +58,36 @@ def look(record: Record, config: Settings, *, packets: bool = True) -> Drift:
     drift = Drift(routes=routes.differing(routes.wanted(config.ip_rules)))
     if packets:
         drift.rules, drift.listing = rules(record, config)
-    drift.settings = [says(path, value) for path, value in wrong_sysctls(config).items()]
-    drift.links = [f"{name} is not isolated from the other guests" for name in ports.unisolated(config)]
+    known = state(LINKS) or {}
+    for path, value in wrong_sysctls(config).items():
+        (drift.settings if is_known(path.split("/")[-2], known) else drift.fresh).append(says(path, value))
+    for name in ports.unisolated(config):
+        words = f"{name} is not isolated from the other guests"
+        (drift.links if is_known(name, known) else drift.fresh).append(words)
     drift.links += [f"guest port {name} is in no bridge" for name in ports.loose(config)]
     drift.links += [f"port {name} of {config.bridge} is no guest's" for name in ports.strangers(config)]
-    drift.links += [f"{config.bridge} learns from frames to link-local groups"] if ports.credulous(config) else []
+    if ports.credulous(config):
+        words = f"{config.bridge} learns from frames to link-local groups"
+        (drift.links if is_known(config.bridge, known) else drift.fresh).append(words)
     return drift
+
+
+def is_known(name: str, known: Record) -> bool:
+    """Whether an interface is one that has been seen as it should be; settings of none (ip_forward) always have."""
+    there = ports.place(name)
+    return there is None or known.get(name) == there
+
+
+def places(config: Settings) -> Record:
+    """The interfaces that there are, as know() takes them."""
+    names = [*(path.split("/")[-2] for path in config.sysctls), config.bridge, *ports.all_names(config)]
+    return {name: ports.place(name) for name in names}
+
+
+def know(places: Record) -> None:
+    """From now on what differs at these interfaces, looked up before they were looked at, is drift."""
+    if places != state(LINKS):
+        store(LINKS, places)
 
 
 def wrong_sysctls(config: Settings) -> dict[str, str]:

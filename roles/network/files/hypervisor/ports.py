@@ -53,6 +53,12 @@ def master(name: str) -> str | None:
     return there.resolve().name if there.exists() else None
 
 
+def place(name: str) -> str | None:
+    """Which interface this is, and in which bridge; one that was made anew, or is in another, is another place."""
+    index = attribute(name, "ifindex")
+    return index and f"{index}@{attribute(name, 'master/ifindex')}"
+
+
 def names(port: str) -> list[str]:
     """Every name under which the guest behind a port has an interface on the hypervisor, the inner ones first."""
     found = PROXMOX.fullmatch(port)

@@ -14,6 +14,7 @@ RUN = pathlib.Path("/run/glasslab-network")
 FORMER = "former.json"  # what `remove` puts back: {"sysctl": {path: value}, "tables": [...], "forwarding": bool}
 LOADED = "loaded.json"  # what was loaded last: {"digest", "texts", "settings", "kernel", "routes"}
 SEEN = "seen.json"  # the packet rules were whole at this state of the kernel's: {"generation"}
+LINKS = "links.json"  # interfaces that have been as they should be: {name: index and bridge's index}
 CLOSED = "closed.json"  # the guests are shut in: {"verb", "why", "links"}
 Record = dict[str, Any]
 _cached: Record = {}  # the record loaded last, which is large and read twice a second

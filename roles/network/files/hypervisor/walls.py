@@ -12,7 +12,7 @@ import time
 from . import drift, netlink, ports, routes, tables
 from .kernel import Failure
 from .settings import ETC, Settings, digest, rule_files, settings
-from .state import CLOSED, FORMER, LOADED, SEEN, Record, forget, loaded, state, store
+from .state import CLOSED, FORMER, LINKS, LOADED, SEEN, Record, forget, loaded, state, store
 
 ATTEMPTS = 3.0  # seconds in which a heal that did not succeed is tried again at once
 
@@ -40,12 +40,14 @@ def apply() -> None:
         config, raw = settings()
         load(config, raw)
         drift.assert_sysctls(config)
+        places = drift.places(config)
         drift.assert_links(config)
     except (Failure, OSError) as error:
         _could_not_apply(config, str(error))
         raise
     if ports.exists(config.bridge):
         ports.plug(config)
+    drift.know(places)
     reopen(config)
 
 
@@ -92,7 +94,9 @@ def differences() -> list[str]:
     differs = [] if record["digest"] == digest() else [f"the files in {ETC} are newer than the rules in the kernel"]
     differs += drift.look(record, config).found
     differs += [
-        f"guest port {name} is in no bridge, and down" for name in ports.strays(config) if not ports.is_up(name)
+        f"guest port {name} is in no bridge, and down"
+        for name in ports.strays(config)
+        if ports.belongs(name) and not ports.is_up(name)
     ]
     differs += routes.overruled(routes.wanted(config.ip_rules))
     if closed := state(CLOSED):
@@ -135,13 +139,14 @@ def settle(record: Record, config: Settings, found: list[str], began: float, *, 
     cause = "still so after it was put right"
     for last in (False, False, True):
         # Taken before the look: a change that comes in between is looked at the next time.
-        generation = netlink.nft_generation()
+        generation, places = netlink.nft_generation(), drift.places(config)
         try:
             differs = drift.look(record, config, packets=packets)
-            found += [words for words in differs.found if words not in found]
+            found += [words for words in differs.drifted if words not in found]
             if not differs.found:
                 if packets:
                     store(SEEN, {"generation": generation})
+                drift.know(places)
                 return
             if last:
                 raise Failure(f"{cause}: {'; '.join(differs.found)}")
@@ -193,4 +198,4 @@ def remove() -> None:
     routes.remove()
     if config is not None:
         ports.release(config)
-    forget(FORMER, LOADED, CLOSED, SEEN)
+    forget(FORMER, LOADED, CLOSED, SEEN, LINKS)
