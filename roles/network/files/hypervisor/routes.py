@@ -158,6 +158,11 @@ def _stale(rules: list[Rule], now: list[Standing]) -> list[Standing]:
     return [one for one in now if one.rule not in asked and (one.ours or (one.rule.family, one.rule.pref) in places)]
 
 
+def _missing(rules: list[Rule]) -> list[Rule]:
+    there = {one.rule for one in standing()}
+    return [rule for rule in rules if rule not in there]
+
+
 def differing(rules: list[Rule]) -> list[str]:
     """What the kernel lacks of the rules, and what else stands in their places."""
     now = standing()
@@ -185,11 +190,11 @@ def restore(rules: list[Rule]) -> None:
     then once more, for the one that was added again stands behind.
     """
     for _ in range(len(rules) + 1):
-        _add([rule for rule in rules if rule not in {one.rule for one in standing()}])
+        _add(_missing(rules))
         if not (stale := _stale(rules, standing())):
             return
         _delete(stale)
-    _add([rule for rule in rules if rule not in {one.rule for one in standing()}])
+    _add(_missing(rules))
 
 
 def _add(rules: list[Rule]) -> None:
