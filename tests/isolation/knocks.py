@@ -101,9 +101,9 @@ CLASSES = (
         frozenset({"agent", "logs"}),
         (
             udp("ctl", "192.168.50.100", AGENT, 9999),
-            udp("ctl", "203.0.113.53", AGENT, 40001, sport=53),
+            udp("ctl", "203.0.113.53", AGENT, 9999, sport=53),
             udp("otherlab", OTHER_LAB, AGENT, 9999),
-            tcp("ctl", MODEL, AGENT, 40002, sport=443, flags=ACK),
+            tcp("ctl", MODEL, AGENT, 9999, sport=443, flags=ACK),
             udp("ctl", "192.168.50.100", LOG, 8089),
             tcp("otherlab", OTHER_LAB, LOG, 8088, flags=RST),
         ),

@@ -1,7 +1,8 @@
 """Knock at everything that is denied, 500 times a second each, and say what got through and for how long.
 
-Usage: prober.py LAB_ID; prints `up` once it runs, and one JSON report when its standard input ends. As a module:
-`with probing() as report: ...` fills `report` when the block ends.
+Usage: prober.py LAB_ID; prints `up` once it runs. A line on its standard input begins a phase of that name, its end
+ends the program with a JSON report by phase. As a module: `with probing(LAB_ID) as probe: probe.phase("NAME") ...`
+fills `probe.reports` when the block ends.
 
 One process holds sockets in several of the lab's namespaces: frames go out by packet sockets of the agent, the log's
 machine, the LAN and the other lab; packet sockets there see what arrives, and on the hypervisor raw sockets, which get
@@ -13,6 +14,7 @@ way was open. Only the standard library.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import select
@@ -34,7 +36,7 @@ import knocks
 
 INTERVAL = 0.002
 LOOK_AGAIN = 10  # rounds after which the hypervisor's addresses and namespace are looked at anew
-MAGIC = b"<glprobe"
+MAGIC = b"<gl" + os.urandom(5)  # of this run: an ICMP error may quote a frame of an earlier one seconds later
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
 SO_RCVBUFFORCE, SIOCGIFHWADDR = 33, 0x8927
 Report = dict[str, Any]
@@ -48,7 +50,7 @@ def mark(number: int, tick: int) -> bytes:
 @contextmanager
 def inside(where: Path) -> Iterator[None]:
     """Run the block in that network namespace."""
-    home = os.open("/proc/self/ns/net", os.O_RDONLY)
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     target = os.open(where, os.O_RDONLY)
     try:
         os.setns(target, os.CLONE_NEWNET)
@@ -120,7 +122,7 @@ class Prober:
                     self.own[name] = wire.getsockname()[4]
         self.frames: list[list[tuple[str, bytes, bytes]]] = []
         self.sent_at: list[float] = []
-        self.unsent = [0] * len(knocks.CLASSES)
+        self.unsent: list[list[int]] = [[] for _ in knocks.CLASSES]
         self.through: list[dict[int, str]] = [{} for _ in knocks.CLASSES]
         self.build()
 
@@ -146,7 +148,7 @@ class Prober:
             try:
                 self.wires[sender].send(head + mark(number, tick) + tail)
             except OSError:  # the cable is being plugged, or its queue is full
-                self.unsent[number] += 1
+                self.unsent[number].append(tick)
 
     def watch(self, seconds: float) -> None:
         """Take what arrives within that time."""
@@ -168,35 +170,44 @@ class Prober:
         if number < len(knocks.CLASSES) and sink in knocks.CLASSES[number].sinks:
             self.through[number].setdefault(tick, sink)
 
-    def run(self) -> Report:
+    def run(self) -> dict[str, Report]:
         """Knock until standard input ends."""
+        phases: list[tuple[str, int]] = []
         began = time.monotonic()
         print("up", flush=True)
-        while not (len(self.sent_at) % LOOK_AGAIN == 0 and select.select([sys.stdin], [], [], 0)[0]):
-            if len(self.sent_at) % LOOK_AGAIN == 0 and self.hypervisor.look():
-                self.build()
+        while True:
+            if len(self.sent_at) % LOOK_AGAIN == 0:
+                if select.select([sys.stdin], [], [], 0)[0]:
+                    if not (line := sys.stdin.readline()):
+                        break
+                    phases.append((line.strip(), len(self.sent_at)))
+                    print(line, end="", flush=True)
+                if self.hypervisor.look():
+                    self.build()
             self.round()
             # Late rounds are not made up for: a burst would tell nothing of the time it is late.
             self.watch(INTERVAL - (time.monotonic() - began) % INTERVAL)
         self.watch(0.3)  # what is on its way arrives
-        return self.report(time.monotonic() - began)
+        ends = [first for _, first in phases[1:]] + [len(self.sent_at)]
+        return {name: self.report(first, end) for (name, first), end in zip(phases, ends, strict=True)}
 
-    def report(self, seconds: float) -> Report:
-        """What got through, by class."""
+    def report(self, first: int, end: int) -> Report:
+        """What got through of these rounds, by class."""
         classes = {}
         for number, one in enumerate(knocks.CLASSES):
-            windows = self.windows(sorted(self.through[number]), 2 * len(one.frames))
+            ticks = [tick for tick in sorted(self.through[number]) if first <= tick < end]
+            windows = self.windows(ticks, 2 * len(one.frames))
             classes[one.name] = {
                 "layer": one.layer,
-                "sent": len(self.sent_at) - self.unsent[number],
-                "through": len(self.through[number]),
-                "frames": sorted({f"{t % len(one.frames)} at {sink}" for t, sink in self.through[number].items()}),
+                "sent": end - first - sum(first <= tick < end for tick in self.unsent[number]),
+                "through": len(ticks),
+                "frames": sorted({f"{tick % len(one.frames)} at {self.through[number][tick]}" for tick in ticks}),
                 "window_ms": max((round(width, 1) for _, width in windows), default=0.0),
-                "windows": [[round(value, 1) for value in window] for window in windows[:20]],
             }
-        gaps = [later - earlier for earlier, later in zip(self.sent_at, self.sent_at[1:], strict=False)]
-        pace = {"rounds": len(self.sent_at), "longest_pause_ms": round(1000 * max(gaps, default=0), 1)}
-        return {"seconds": round(seconds, 2), **pace, "classes": classes}
+        times = self.sent_at[first:end]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        pace = {"rounds": end - first, "longest_pause_ms": round(1000 * max(gaps, default=0), 1)}
+        return {"seconds": round(times[-1] - times[0], 2) if times else 0.0, **pace, "classes": classes}
 
     def windows(self, ticks: list[int], patience: int) -> list[tuple[float, float]]:
         """(begin, width) in ms of each run of rounds that got through; so many in between may not have."""
@@ -210,23 +221,38 @@ class Prober:
         return [(1000 * (ends[a] - ends[0]), 1000 * (ends[b + 1] - ends[a])) for a, b in found]
 
 
+class Probe:
+    """A running prober, as its caller sees it; `reports` has one a phase once it has ended."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.reports: dict[str, Report] = {}
+
+    def phase(self, name: str) -> None:
+        """What is seen from now on belongs to that phase."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{name}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == f"{name}\n", "the prober has ended"
+
+
 @contextmanager
-def probing(lab_id: str) -> Iterator[Report]:
-    """Run the prober beside the block; the report is filled in when the block ends."""
-    report: Report = {}
+def probing(lab_id: str) -> Iterator[Probe]:
+    """Run the prober beside the block."""
     command = [sys.executable, str(Path(__file__).resolve()), lab_id]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as prober:
-        assert prober.stdout is not None
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         try:
-            assert prober.stdout.readline() == "up\n", "the prober did not start"
-            time.sleep(0.2)  # something to compare with
-            yield report
+            assert process.stdout.readline() == "up\n", "the prober did not start"
+            probe = Probe(process)
+            yield probe
         except BaseException:
-            prober.kill()
+            process.kill()
             raise
-        out, _ = prober.communicate("", timeout=30)
-    assert prober.returncode == 0, f"the prober ended with {prober.returncode}"
-    report |= json.loads(out)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 0, f"the prober ended with {process.returncode}"
+    probe.reports |= json.loads(out)
 
 
 if __name__ == "__main__":

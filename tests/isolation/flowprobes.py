@@ -1,0 +1,96 @@
+"""The flows that must work, carried out for real: what is closed too far is noticed as surely as what is open.
+
+From the agent: the model's name looked up and its API spoken to over TLS under that name, the log likewise. From the
+hypervisor: its guests. From outside: the hypervisor's management, and what it forwards for its other bridges. All of
+it by this process, in the machines' network namespaces: a mutant takes milliseconds to be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from labtools import LAB_ID, STATE
+from prober import inside
+
+RESOLVER, MODEL = "203.0.113.53", "model.glasslab.test"
+Flow = tuple[str, str, Callable[[float], None]]  # the namespace, a name, and what fails when the flow is broken
+
+
+def tcp(address: str, port: int) -> Callable[[float], None]:
+    """A connection."""
+    return lambda patience: socket.create_connection((address, port), patience).close()
+
+
+def tls(address: str, port: int, name: str) -> Callable[[float], None]:
+    """A TLS session with the one who has that name's certificate; without an address, the resolver is asked for it."""
+
+    def speak(patience: float) -> None:
+        context = ssl.create_default_context(cafile=str(STATE / "ca" / "ca.crt"))
+        where = address or lookup(name, socket.SOCK_DGRAM, patience)
+        with socket.create_connection((where, port), patience) as one:
+            context.wrap_socket(one, server_hostname=name).close()
+
+    return speak
+
+
+def lookup(name: str, kind: socket.SocketKind, patience: float) -> str:
+    """The address that the resolver gives for a name."""
+    number = os.urandom(2)
+    labels = b"".join(bytes([len(one)]) + one.encode("ascii") for one in name.split("."))
+    asked = number + b"\1\0\0\1\0\0\0\0\0\0" + labels + b"\0\0\1\0\1"
+    framed = kind == socket.SOCK_STREAM
+    with socket.socket(socket.AF_INET, kind) as one:
+        one.settimeout(patience)
+        one.connect((RESOLVER, 53))
+        one.send(struct.pack("!H", len(asked)) + asked if framed else asked)
+        answer = one.recv(4096)[2 if framed else 0 :]
+    if answer[:2] != number or answer[6:8] == b"\0\0":
+        raise OSError("no address in the answer")
+    return socket.inet_ntoa(answer[-4:])
+
+
+def resolver_over_tcp(patience: float) -> None:
+    """A lookup over TCP."""
+    lookup(MODEL, socket.SOCK_STREAM, patience)
+
+
+LOG: Flow = ("agent", "the log", tls("10.10.10.20", 8088, "10.10.10.20"))
+OUTWARD: tuple[Flow, ...] = (
+    ("agent", "the model by its name", tls("", 443, MODEL)),
+    ("agent", "the resolver over TCP", resolver_over_tcp),
+)
+IN_EVERY_MODE: tuple[Flow, ...] = (
+    LOG,
+    ("pve", "SSH of the agent", tcp("10.10.10.10", 22)),
+    ("pve", "the log's searches", tls("10.10.10.20", 8089, "10.10.10.20")),
+    ("pve", "the LAN", tcp("192.168.50.10", 80)),
+    ("pve", "the other lab", tcp("10.20.20.10", 80)),
+    ("ctl", "management", tcp("192.168.50.2", 22)),
+    ("ctl", "the web interface", tcp("192.168.50.2", 8006)),
+    ("ctl", "the other lab", tcp("10.20.20.10", 80)),
+    ("otherlab", "its gateway", tcp("10.20.20.1", 8006)),
+)
+
+
+def broken(mode: str = "allowlist", patience: float = 0.7, *, but: tuple[str, ...] = ()) -> list[str]:
+    """The flows that do not work in that mode; waits so many seconds for each, and leaves out those that are named."""
+    flows = [*IN_EVERY_MODE, *(() if mode == "closed" else OUTWARD)]
+    flows = [one for one in flows if f"{one[0]}: {one[1]}" not in but]
+
+    def problem(flow: Flow) -> str:
+        place, name, carry_out = flow
+        try:
+            with inside(Path("/run/netns") / f"{LAB_ID}-{place}"):
+                carry_out(patience)
+        except OSError as error:
+            return f"{place}: {name}: {error}"
+        return ""
+
+    with ThreadPoolExecutor(len(flows)) as pool:
+        return [line for line in pool.map(problem, flows) if line]
