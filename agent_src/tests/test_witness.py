@@ -101,6 +101,11 @@ def test_a_benign_day_agrees() -> None:
     assert (found.flows, found.sessions) == (3, 3)
 
 
+@pytest.mark.parametrize(("at", "findings"), [(9, 0), (17, 0), (25, 1), (5, 1)])
+def test_the_service_opens_a_connection_ahead_when_it_starts(at: float, findings: int) -> None:
+    assert len(look(stream(start(), flow(at)), service(10)).unframed) == findings
+
+
 def test_a_flow_outside_any_session_is_a_finding() -> None:
     network = stream(start(), flow(21), flow(60), flow(61, name="log"))
     found = look(network, session("a", 20, 22, 21.5))

@@ -171,7 +171,7 @@ def test_protocols_have_names(fields: dict[str, Any], protocol: str | None) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        *(b"", b"{", b"[1]", b"[" * 9000, b"x" * 20_000, b'{"oob.prefix": "glasslab denied x"}'),
+        *(b"", b"{", b"[1]", b"[" * 9000, line(note="x" * 20_000).encode(), b'{"oob.prefix": "glasslab denied x"}'),
         b'{"oob.prefix": "other denied x", "oob.time.sec": 1}',
         b'{"oob.prefix": "glasslab denied x y", "oob.time.sec": 1}',
     ],
@@ -210,9 +210,20 @@ def test_counts_survive_in_the_state() -> None:
     counting, other = Aggregator(10.0), Aggregator(10.0)
     for _ in range(5):
         counting.add(packet())
+    for port in range(MOST["denied"]):
+        counting.add(packet(dest_port=1000 + port))
     other.restore(json.loads(json.dumps(counting.state())))
     assert other.add(packet()) is None
-    assert [frame["count"] for frame in other.due(NOW + 11)] == [5]
+    assert other.add(packet(dest_port=9999)) is None, "the kinds that are being counted are known"
+    assert sorted(frame["count"] for frame in other.due(NOW + 11)) == [2, 5]
+
+
+def test_a_flood_that_is_over_leaves_room() -> None:
+    counting = Aggregator(10.0)
+    for port in range(MOST["denied"]):
+        assert counting.add(packet(dest_port=port))
+    assert counting.due(NOW + 11) == []
+    assert counting.add(packet(dest_port=9999))
 
 
 def test_a_file_is_read_to_its_end_across_rotation(tmp_path: Path) -> None:
@@ -272,16 +283,16 @@ def test_frames_arrive_signed_and_in_order(place: Place) -> None:
 
 
 def test_no_frame_is_sealed_twice_and_nothing_is_lost_wherever_it_dies(place: Place) -> None:
-    """Killed at every step of its work in turn, as if by kill -9: a new process goes on from the disk."""
+    """Killed as if by kill -9, at each step that touches disk or log and here and there: a new process goes on."""
 
     class Died(BaseException):
         """No exception handler of the program's catches it."""
 
-    steps = 0
+    steps, only = 0, ("save", "sent", "_queue", "send", "answer", "waiting")
 
     def tracer(frame: Any, event: str, _: Any) -> Any:
         nonlocal steps
-        if "glasslab_witness" not in frame.f_code.co_filename:
+        if "glasslab_witness" not in frame.f_code.co_filename or (only and frame.f_code.co_name not in only):
             return None
         if event == "line":
             steps -= 1
@@ -291,10 +302,10 @@ def test_no_frame_is_sealed_twice_and_nothing_is_lost_wherever_it_dies(place: Pl
 
     place.saw(*(line(number, dest_port=number % 5) for number in range(40)))
     place.drift.write_text('{"found": ["x"]}\n' * 3)
-    (place.spool / "r.json").write_text('{"counts": {}}')
     died = 0
-    for start in range(1, 4000, 37):
-        steps = start
+    places = [(start, only) for start in range(1, 150)] + [(start, ()) for start in range(1, 4000, 97)]
+    for number, where in enumerate(places):
+        steps, only = where
         sys.settrace(tracer)
         try:
             work(place.forwarder())
@@ -302,12 +313,15 @@ def test_no_frame_is_sealed_twice_and_nothing_is_lost_wherever_it_dies(place: Pl
             died += 1
         finally:
             sys.settrace(None)
-        place.saw(line())
+        place.saw(line(dest_port=number))
+        if number % 10 == 0:
+            (place.spool / f"r{number}.json").write_text('{"counts": {}}')
     work(place.forwarder())
-    assert died > 20
+    assert died > 100
     assert place.log.whole()
-    assert count(place.log) == 40 + len(range(1, 4000, 37))
-    assert (len(place.log.events("network.drift")), len(place.log.events("network.receipt"))) == (3, 1)
+    assert count(place.log) == 40 + len(places)
+    receipts = len([number for number in range(len(places)) if number % 10 == 0])
+    assert (len(place.log.events("network.drift")), len(place.log.events("network.receipt"))) == (3, receipts)
     assert len(place.log.events("network.start")) == 1
 
 

@@ -45,21 +45,19 @@ class Tail:
         self.more = False
         with contextlib.ExitStack() as stack:
             current = _open(self.path, stack)
+            begun = current is not None and os.fstat(current.fileno()).st_size > 0
             if self.position.inode:
                 if current is not None and _same(current, self.position):
                     return self._lines(current)
                 former = _open(self.path.with_name(self.path.name + ".1"), stack)
                 if former is not None and _same(former, self.position):
+                    # Its writer goes on in it until it has opened the new one: only what is read after that is all.
                     lines = self._lines(former)
-                    # Its writer goes on in it until it has opened the new one, which then holds something.
-                    if lines or current is None or not os.fstat(current.fileno()).st_size:
+                    if lines or not begun:
                         return lines
-                    lines = self._lines(former)
-                    if lines:
-                        return lines
-                elif current is not None and os.fstat(current.fileno()).st_size:
+                elif begun:
                     self.gap = True
-            if current is None or not os.fstat(current.fileno()).st_size:
+            if current is None or not begun:
                 return []
             self.position = Position(os.fstat(current.fileno()).st_ino, _head(current), 0)
             return self._lines(current)
