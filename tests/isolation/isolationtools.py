@@ -29,6 +29,7 @@ PROBER, PLACER, WATCHER = (
     (VERIFY / "files" / name).read_text(encoding="utf-8") for name in ("probe.py", "places.py", "watch.py")
 )
 SETTINGS = yaml.safe_load((VERIFY / "defaults" / "main.yml").read_text(encoding="utf-8"))
+SANDBOX = ["203.0.113.10", "203.0.113.53", "10.10.10.20"]  # as the local inventory has it in agent_ip_allow
 PLACES = {
     "agent": ("exec", "agent"),
     "logs": ("exec", "logs"),
@@ -114,7 +115,8 @@ def plan(known: dict[str, Any], begun: str, *, disruptive: bool) -> dict[str, An
         "ca": (STATE / "ca" / "ca.crt").read_text(encoding="utf-8"),
         "other_names": ["other.glasslab.test", "elsewhere.glasslab.test"],
         "disruptive": disruptive,
-        **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "sandboxes", "timeout")},
+        "sandboxes": {place: {**box, "allow": SANDBOX} for place, box in SETTINGS["verify_sandboxes"].items()},
+        **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "timeout")},
     }
     planned: dict[str, Any] = doors.plan(order)
     return planned

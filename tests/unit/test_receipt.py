@@ -30,7 +30,7 @@ import watch  # noqa: E402
 SETTINGS = yaml.safe_load((VERIFY / "defaults" / "main.yml").read_text(encoding="utf-8"))
 ADDRESSES = [["vmbr0", "192.168.50.2"], ["vmbr1", "10.10.10.1"], ["vmbr2", "10.20.20.1"], ["vmbr0", "fd50::2"]]
 MAC = "fe:10:00:00:00:10"
-RULES = {"check": "as loaded", "files": "f", "kernel": "k"}
+RULES = {"mode": "allowlist", "check": "as loaded", "files": "f", "kernel": "k"}
 BEGUN = {"addresses": ADDRESSES, "mac": MAC, "link_local": "fe80::1", "rules": RULES, "versions": {}, "watch": {}}
 MODEL = {"name": "model", "from": "agent", "names": ["model.example"], "protocol": "tcp", "ports": [443], "why": "-"}
 PACKAGES = {**MODEL, "name": "packages", "names": ["deb.example"], "ports": [80], "modes": ["build"]}
@@ -50,7 +50,10 @@ def known(mode: str = "allowlist", *flows: dict[str, Any]) -> dict[str, Any]:
     return {"declared": declared, "policy": module.network_policy(declared)}
 
 
-def planned(mode: str = "allowlist", *flows: dict[str, Any], disruptive: bool = False) -> dict[str, Any]:
+def planned(
+    mode: str = "allowlist", *flows: dict[str, Any], disruptive: bool = False, allow: list[str] | None = None
+) -> dict[str, Any]:
+    """The plan of a policy; `allow` limits the agent's sandbox."""
     order = {
         **known(mode, *flows),
         "hypervisor": BEGUN,
@@ -61,7 +64,8 @@ def planned(mode: str = "allowlist", *flows: dict[str, Any], disruptive: bool = 
         "ca": None,
         "other_names": ["other.example"],
         "disruptive": disruptive,
-        **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "sandboxes", "timeout")},
+        "sandboxes": {place: {**box, "allow": allow} for place, box in SETTINGS["verify_sandboxes"].items()},
+        **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "timeout")},
     }
     found: dict[str, Any] = doors.plan(order)
     return found
@@ -101,7 +105,7 @@ class World:
         ]
         if disruptive:
             self.places["agent, forging"] = {"sent": len(self.plan["forged"]["agent"]), "failed": {}}
-        self.ended = {"rules": RULES, "believed": []}
+        self.ended: dict[str, Any] = {"rules": {**RULES, "mode": mode}, "believed": []}
         self.logs_believes: list[str] = []
         self.order: dict[str, Any] = {"question": None, "accepted": []}
 
@@ -211,6 +215,19 @@ def test_what_the_policy_says(mode: str, guest: str, door: tuple[Any, ...], says
     expect, one = doors.Expectations(policy, ["192.168.50.2"]), doors.door(*door)
     found = "flow" if expect.flow(who, one) else "reachable" if expect.reachable(who, one) else "blocked"
     assert found == says
+
+
+@pytest.mark.parametrize("mode", ["open", "build", "allowlist"])
+def test_a_sandbox_may_reach_less_than_its_machine(mode: str) -> None:
+    """By its unit's own list of addresses; a name is looked up there, and is one of the list's."""
+    made = planned(mode, MODEL, PACKAGES, allow=["192.0.2.129", "192.0.2.53", "10.10.10.20"])
+    may = {
+        (row["target"], row["address"])
+        for row in made["rows"]
+        if row["place"] == "agent's sandbox" and row["expected"] == "reachable"
+    }
+    by_name = {("model", "model.example")} if mode == "open" else {("model", "192.0.2.129"), ("resolver", "192.0.2.53")}
+    assert may == {("log", "10.10.10.20")} | by_name
 
 
 def test_the_hypervisors_own_public_address_is_never_the_internet() -> None:
@@ -465,6 +482,10 @@ def test_an_accepted_row_that_is_not_needed_is_said(entry: dict[str, Any], said:
     ("rules", "said"),
     [
         ({**RULES, "check": "net.ipv4.ip_forward is off\n"}, "glasslab-network check: net.ipv4.ip_forward is off"),
+        (
+            {**RULES, "mode": "open"},
+            "the hypervisor holds mode open, the inventory says allowlist: run playbooks/network",
+        ),
         ({**RULES, "kernel": "other"}, "the hypervisor's rules changed while the receipt was taken"),
         (None, "the hypervisor did not say which rules it holds"),
     ],

@@ -2,11 +2,11 @@
 
 Usage: doors.py < JSON {"known": {"policy": roles/network's network_policy, "declared": its network_declared}, "begun":
 what watch.py printed, "hypervisor_address": where its SSH answers, "targets", "guest_ports", "other_names", "guests":
-[name...], "sandboxes": {place: {guest, unit}}, "controller_command": [words], "outside": [{name, command, routes}...],
-"timeout", "ca", "disruptive"}. Prints {"rows": [...], "kinds": {place: inside, sandbox or outside}, "machines":
-{machine: its order for places.py}, "ends": {machine: its order for watch.py afterwards}, "alive": {place: [[place,
-door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}}, each order, and each
-of the others, as one text.
+[name...], "sandboxes": {place: {guest, unit, allow}}, "controller_command": [words], "outside": [{name, command,
+routes}...], "timeout", "ca", "disruptive"}. Prints {"rows": [...], "kinds": {place: inside, sandbox or outside},
+"machines": {machine: its order for places.py}, "ends": {machine: its order for watch.py afterwards}, "alive": {place:
+[[place, door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}}, each order, and
+each of the others, as one text.
 
 A row has place, target, address, protocol, port, name, expected (blocked or reachable), `needed` (a flow of the policy:
 somebody has to serve there) and controls: [[place, door]...], of which one has to get an answer at the same moment.
@@ -104,10 +104,16 @@ class Plan:
     def knock(self, place: str, one: dict) -> None:
         self.orders.setdefault(place, {}).setdefault(key(one), one)
 
+    def allowed(self, place: str, address: str) -> bool:
+        """Whether that place's own sandbox lets it speak to an address; names are resolved to what it may."""
+        allow = self.order["sandboxes"].get(place, {}).get("allow")
+        return not allow or inside(address, allow) or not address[-1:].isdigit()
+
     def row(self, place: str, target: str, one: dict, controls: list, guest: dict | None, **more) -> None:
         """One row; `guest` is who asks (None: somebody outside, who may reach nothing), `frame` is for the probe."""
-        reachable = guest is not None and self.expect.reachable(guest, one)
-        needed = guest is not None and self.expect.flow(guest, one)
+        may = guest is not None and self.allowed(place, one["address"])
+        reachable = may and self.expect.reachable(guest, one)
+        needed = may and self.expect.flow(guest, one)
         self.knock(place, {**one, **more})
         for who, other in controls:
             self.knock(who, other)
@@ -192,6 +198,8 @@ class Plan:
             return
         allowed = door(address, "tls", port, flow["name"])
         self.row(place, flow["flow"], allowed, [], guest)
+        if not self.allowed(place, address):
+            return
         names = [f["name"] for f in self.policy["named"] if (f["address"], f["port"]) == (address, port)]
         for name in ["", *self.order["other_names"]]:
             if name not in names:

@@ -49,12 +49,14 @@ def accept(rows: list[dict], accepted: list[dict]) -> list[str]:
     return problems
 
 
-def ruled(began: dict, ended: dict) -> list[str]:
+def ruled(began: dict, ended: dict, mode: str) -> list[str]:
     """What is wrong with the rules on the hypervisor, beside what the probes say."""
     if not began.get("rules") or not ended.get("rules"):
         return ["the hypervisor did not say which rules it holds"]
     checks = dict.fromkeys([began["rules"]["check"], ended["rules"]["check"]])
     problems = [f"glasslab-network check: {' / '.join(check.splitlines())}" for check in checks if check != LOADED]
+    if (held := ended["rules"]["mode"]) != mode:
+        problems.append(f"the hypervisor holds mode {held}, the inventory says {mode}: run playbooks/network.yml")
     if began["rules"]["kernel"] != ended["rules"]["kernel"]:
         problems.append("the hypervisor's rules changed while the receipt was taken: take it again")
     return problems
@@ -113,7 +115,7 @@ def receipt(order: dict) -> Receipt:
         own = next((guest["entries"] for guest in policy["guests"] if guest["name"] == place), [])
         rows += forged.judge(frames, place, {**seen, "believed": believed}, own)
     problems = accept(rows, order.get("accepted") or [])
-    problems += ruled(began, ended)
+    problems += ruled(began, ended, policy["mode"])
     session, wrong = asked(order.get("question"))
     counts = collections.Counter(row["observed"] for row in rows)
     differing = [row for row in rows if row["observed"] != row["expected"] and "accepted" not in row]

@@ -75,7 +75,9 @@ def rules():
     except (ValueError, KeyError, TypeError):
         files = ""
     checked = said(LOADER, "check").strip() or f"{LOADER} cannot be run"
-    return {"check": checked, "files": files, "kernel": hashlib.sha256("\n".join(lines).encode()).hexdigest()}
+    mode = re.search(r'"mode": "(\w+)"', content("/etc/glasslab/network/settings.json"))
+    kernel = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return {"mode": mode[1] if mode else None, "check": checked, "files": files, "kernel": kernel}
 
 
 def versions():
