@@ -5,8 +5,8 @@ what watch.py printed, "hypervisor_address": where its SSH answers, "targets", "
 [name...], "sandboxes": {place: {guest, unit, allow}}, "controller_command": [words], "outside": [{name, command,
 routes}...], "timeout", "ca", "disruptive"}. Prints {"rows": [...], "kinds": {place: inside, sandbox or outside},
 "machines": {machine: its order for places.py}, "ends": {machine: its order for watch.py afterwards}, "alive": {place:
-[[place, door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}}, each order, and
-each of the others, as one text.
+[[place, door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}}, each order,
+and each of the others, as one text.
 
 A row has place, target, address, protocol, port, name, expected (blocked or reachable), `needed` (a flow of the policy:
 somebody has to serve there) and controls: [[place, door]...], of which one has to get an answer at the same moment.
