@@ -79,15 +79,17 @@ def is_known(name: str, known: Record) -> bool:
 
 
 def places(config: Settings) -> Record:
-    """The interfaces that there are, as know() takes them."""
-    names = [*(path.split("/")[-2] for path in config.sysctls), config.bridge, *ports.all_names(config)]
+    """The interfaces that there are, as know() takes them; a guest's port only while it is in a bridge."""
+    names = [*(path.split("/")[-2] for path in config.sysctls), config.bridge]
+    names += [name for name in ports.all_names(config) if ports.master(name)]
     return {name: ports.place(name) for name in names}
 
 
 def know(places: Record) -> None:
     """From now on what differs at these interfaces, looked up before they were looked at, is drift."""
-    if places != state(LINKS):
-        store(LINKS, places)
+    known = state(LINKS) or {}
+    if known | places != known:
+        store(LINKS, known | places)
 
 
 def wrong_sysctls(config: Settings) -> dict[str, str]:
