@@ -22,6 +22,7 @@ VERIFY = ROOT / "roles" / "verify"
 sys.path.insert(0, str(VERIFY / "files"))
 
 import doors  # noqa: E402  (the role's files are no package; found by the line above)
+import plan as planning  # noqa: E402
 import receipt  # noqa: E402
 
 Probe = dict[str, Any]
@@ -118,7 +119,7 @@ def plan(known: dict[str, Any], begun: str, *, disruptive: bool) -> dict[str, An
         "sandboxes": {place: {**box, "allow": SANDBOX} for place, box in SETTINGS["verify_sandboxes"].items()},
         **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "timeout")},
     }
-    planned: dict[str, Any] = doors.plan(order)
+    planned: dict[str, Any] = planning.plan(order)
     return planned
 
 
@@ -134,7 +135,8 @@ def take_receipt(*, disruptive: bool = False, accepted: list[dict[str, Any]] | N
     machines = planned.pop("machines")
     with ThreadPoolExecutor(len(machines)) as pool:
         texts = list(pool.map(knocked, machines, machines.values()))
-    ends = planned.pop("ends")
+        ends = planned.pop("ends")
+        said = list(pool.map(lambda machine: watching(ends[machine], machine), ends))
     result: dict[str, Any] = receipt.receipt(
         {
             "lab_id": LAB_ID,
@@ -142,7 +144,7 @@ def take_receipt(*, disruptive: bool = False, accepted: list[dict[str, Any]] | N
             "planned": json.dumps({name: json.dumps(one) for name, one in planned.items()}),
             "knocked": texts,
             "begun": begun,
-            "ended": {machine: watching(order, machine) for machine, order in ends.items()},
+            "ended": dict(zip(ends, said, strict=True)),
             "hypervisor": "hypervisor",
             "question": None,
             "accepted": accepted or [],

@@ -23,6 +23,7 @@ import doors  # noqa: E402  (the role's files are no package; found by the line 
 import isolation_table  # noqa: E402
 import judge  # noqa: E402
 import places  # noqa: E402
+import plan  # noqa: E402
 import probe as prober  # noqa: E402
 import receipt  # noqa: E402
 import watch  # noqa: E402
@@ -51,23 +52,27 @@ def known(mode: str = "allowlist", *flows: dict[str, Any]) -> dict[str, Any]:
 
 
 def planned(
-    mode: str = "allowlist", *flows: dict[str, Any], disruptive: bool = False, allow: list[str] | None = None
+    mode: str = "allowlist",
+    *flows: dict[str, Any],
+    disruptive: bool = False,
+    allow: list[str] | None = None,
+    outside: tuple[dict[str, Any], ...] = (),
 ) -> dict[str, Any]:
-    """The plan of a policy; `allow` limits the agent's sandbox."""
+    """The plan of a policy; `allow` limits the agent's sandbox, `outside` are further places."""
     order = {
         **known(mode, *flows),
         "hypervisor": BEGUN,
         "hypervisor_address": "192.168.50.2",
         "guests": ["agent", "logs"],
         "controller_command": [],
-        "outside": [{"name": "LAN"}],
+        "outside": [{"name": "LAN", "command": []}, *outside],
         "ca": None,
         "other_names": ["other.example"],
         "disruptive": disruptive,
         "sandboxes": {place: {**box, "allow": allow} for place, box in SETTINGS["verify_sandboxes"].items()},
         **{name: SETTINGS[f"verify_{name}"] for name in ("targets", "guest_ports", "timeout")},
     }
-    found: dict[str, Any] = doors.plan(order)
+    found: dict[str, Any] = plan.plan(order)
     return found
 
 
@@ -345,6 +350,18 @@ def test_silence_proves_nothing_when(doubt: str) -> None:
     assert why in found["why"]
     assert result["as_expected"] is False
     assert why in "\n".join(receipt.findings(result))
+
+
+def test_a_place_that_cannot_be_entered_is_unproven_until_it_is_accepted() -> None:
+    world = World()
+    world.plan = planned(outside=({"name": "internet"},))
+    result = world.receipt()
+    rows = [one for one in result["probes"] if one["place"] == "internet"]
+    assert {one["target"] for one in rows} == {"agent machine", "logs machine"}
+    assert {one["why"] for one in rows} == {"nobody knocked from there: verify_outside has no command for that place"}
+    assert result["as_expected"] is False
+    world.order["accepted"] = [{"place": "internet", "reason": "no host of ours is there"}]
+    assert world.receipt()["as_expected"] is True
 
 
 @pytest.mark.parametrize("place", ["agent's sandbox", "LAN"])

@@ -144,7 +144,9 @@ def judge(plan: dict[str, Any], evidence: Evidence, kinds: dict[str, str]) -> li
         probe = evidence.get(row["place"], row)
         shown = {k: row[k] for k in ("place", "target", "address", "protocol", "port", "name", "expected") if k in row}
         if probe is None:
-            why = evidence.failed.get(row["place"], "nobody knocked from there")
+            nobody = "nobody knocked from there"
+            nobody += ": verify_outside has no command for that place" if row["kind"] == "outside" else ""
+            why = evidence.failed.get(row["place"], nobody)
             judged.append({**shown, "observed": "unproven", "why": why, "answer": None, "control": None})
             continue
         best, wrong = control(row, probe, evidence)

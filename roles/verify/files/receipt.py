@@ -5,7 +5,7 @@ Usage: receipt.py judge DIRECTORY < JSON     an order; writes TIME.json and late
                                              it is in the log; then a line for each finding, and a summary
        receipt.py show DIRECTORY             the same lines
 
-An order: {"lab_id", "policy", "planned": what doors.py printed, "knocked": [what places.py printed, a machine each],
+An order: {"lab_id", "policy", "planned": what plan.py printed, "knocked": [what places.py printed, a machine each],
 "begun": what watch.py printed, "ended": {machine: what watch.py printed}, "hypervisor": the machine that is it,
 "question": {"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by
 either of them on stderr} or null, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
