@@ -56,10 +56,10 @@ def _could_not_apply(config: Settings | None, why: str) -> None:
     config = config or (Settings.of(record["settings"]) if record else None)
     if config is None:
         return
-    ports.unplug(config)
     try:
+        ports.unplug(config)
         stand = record is not None and not drift.look(record, config).found
-    except Failure:
+    except (Failure, OSError):
         stand = False
     if not stand:
         shut(config, "apply", why)
