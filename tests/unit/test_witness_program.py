@@ -328,6 +328,15 @@ def test_no_frame_is_sealed_twice_and_nothing_is_lost_wherever_it_dies(place: Pl
     assert len(place.log.events("network.start")) == 1
 
 
+def test_what_is_being_counted_outlives_the_process(place: Place) -> None:
+    now = {"oob.time.sec": int(time.time())}
+    place.saw(*[line(number, **now) for number in range(9)])
+    work(place.forwarder())
+    assert count(place.log) == 1, "the others are still being counted"
+    work(place.forwarder(window=0.0))
+    assert count(place.log) == 9
+
+
 def test_what_the_log_took_without_saying_so_is_sent_again_in_the_same_bytes(place: Place) -> None:
     place.saw(line(0), line(1))
     place.log.lose_answer = True
