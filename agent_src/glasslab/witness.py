@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
 
 KEEPALIVE: Final = 30.0
 MARGIN: Final = 3600.0
+# As the policy names the flow to the model, and, in its open mode, all that goes to the internet.
+MODEL_FLOWS: Final = ("model", "internet")
 RECEIPT: Final = 60.0  # seconds that the taking of a receipt may last
 CLOCKS: Final = 2.0  # seconds that the clocks of the machines may differ
 OPENING: Final = 10.0  # seconds after its start in which the service opens its connection to the model
@@ -65,14 +67,14 @@ def compare(
     key: Ed25519PublicKey | None,
     *,
     since: float,
-    model_flow: str = "model",
+    model_flows: Iterable[str] = MODEL_FLOWS,
     unframed_flows: Iterable[str] = (),
 ) -> Comparison:
     """Compare the events of `agent:network`, `agent:session` and `agent:llm`.
 
     It is judged from `since` (epoch seconds) on, or from the hypervisor's first frame of all. The events have to reach
-    further back: see `earliest`. `model_flow` is the policy's name of the flow to the model; `unframed_flows` are those
-    that no session accounts for.
+    further back: see `earliest`. `model_flows` are the policy's names of flows that may lead to the model;
+    `unframed_flows` are those that no session accounts for.
     """
     found = Comparison()
     found.sessions = sum(item.event.get("kind") == "session.start" and item.time >= since for item in sessions)
@@ -96,7 +98,8 @@ def compare(
         for item in allowed
         if item.event["flow"] not in unasked and item.event["last"] >= since and not _inside(item.event, windows)
     ]
-    model = [item.event for item in allowed if item.event["flow"] == model_flow]
+    names = set(model_flows)
+    model = [item.event for item in allowed if item.event["flow"] in names]
     seen = {float(event[name]) for event in model for name in ("first", "last")}
     found.unseen = _unseen(sorted(seen.union(before)), calls, since)
     return found

@@ -141,6 +141,12 @@ def test_a_call_that_no_connection_carried_is_a_finding(opened: float, call: flo
     assert found.unseen == unseen
 
 
+def test_in_the_open_mode_the_flow_to_the_model_has_another_name() -> None:
+    network = stream(start(), flow(21, name="internet"))
+    assert look(network, session("a", 20, 22, 21.5)).agree
+    assert look(network, session("a", 20, 22, 21.5), model_flows=("model",)).unseen == ["a"]
+
+
 def test_a_later_session_does_not_live_on_a_call_that_was_not_carried() -> None:
     found = look(stream(start(), flow(500)), service(500), session("a", 20, 22, 21), session("b", 30, 32, 31))
     assert found.unseen == ["a", "b"]
