@@ -263,3 +263,46 @@ def test_tools_that_are_missing_or_broken_are_named(tmp_path: Path, monkeypatch:
         "ip6tables-save is missing: apt-get install iptables",
         "nft fails (nft spoke): apt-get install --reinstall nftables",
     ]
+
+
+def test_what_is_no_obstacle_is_said_in_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other firewalls, routing that others need, policy rules that decide first."""
+    running = {"pve-firewall", "docker"}
+    states = "".join("active\n" if name in running else "inactive\n" for name in preflight.FIREWALLS)
+    monkeypatch.setattr(preflight, "output", lambda *words: states if words[1] == "is-active" else "")
+    monkeypatch.setattr(preflight, "ip_json", lambda *words: [{"priority": one} for one in (0, 100, 4700, 32766)])
+    monkeypatch.setattr(preflight, "value", lambda path: "1" if path == "net/ipv4/ip_forward" else None)
+    monkeypatch.setattr(preflight, "FORMER", tmp_path / "former.json")
+    said = preflight.notes(policy())
+    assert [line.split()[0] for line in said[:2]] == ["pve-firewall", "docker"]
+    assert any(line.startswith("this host routes already") for line in said)
+    assert "`ip rule` 100 decide before ours, which begin at 4700" in said
+    (tmp_path / "former.json").write_text("{}")
+    assert not any("routes already" in line for line in preflight.notes(policy()))
+
+
+@pytest.mark.parametrize(
+    ("text", "waiting", "exists", "said"),
+    [
+        ("auto lo\n", False, False, ""),
+        ("iface vmbr1 inet manual\n\tpre-up glasslab-network apply\n", False, True, ""),
+        ("iface vmbr1 inet manual\n\nauto vmbr9\n# glasslab\n", False, False, "already defined"),
+        ("iface vmbr1 inet manual\nauto glasslab\n", False, False, "already defined"),
+        ("auto lo\n", False, True, "an interface lo exists that this role did not make"),
+        ("auto lo\n", True, False, "interfaces.new holds changes of Proxmox VE's own network editor"),
+        (None, False, False, "this host is not configured by ifupdown2"),
+    ],
+)
+def test_whose_bridge_it_is(
+    text: str | None, waiting: bool, exists: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`exists`: an interface of that name is there, for which the loopback device stands."""
+    interfaces = tmp_path / "interfaces"
+    monkeypatch.setattr(preflight, "INTERFACES", interfaces)
+    bridge = "lo" if exists else "nosuchbr"
+    if text is not None:
+        interfaces.write_text(text.replace("vmbr1", bridge))
+    if waiting:
+        (tmp_path / "interfaces.new").write_text("")
+    problems = preflight.bridge_problems(bridge)
+    assert [said in problem for problem in problems] == [True] * bool(said)

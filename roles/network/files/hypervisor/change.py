@@ -5,11 +5,11 @@ arm       backup, and a rollback after --seconds; armed again: the same backup, 
 activate  bring into effect what was written: rules, bridge, units
 confirm   keep the change
 rollback  the former files, brought into effect; where there was nothing before, ours are taken away
-withdraw  undo what the program has done; the files stay
+withdraw  undo what the program has done; the files stay; prints the packages that may go with them
 status    what is armed, as JSON
 
 What a change is about comes as JSON on standard input: {"paths": [...], "folders": [...], "bridge": "..."}.
-This file stands alone and is kept beside the backups as well: the change that it undoes may be one of the program.
+This file and effect.py are kept beside the backups as well: the change that they undo may be one of the program.
 """
 
 from __future__ import annotations
@@ -17,51 +17,29 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
+try:
+    from .effect import ETC, INTERFACES, LAUNCHER, UNITS, Failure, activate, run, say, withdraw
+except ImportError:  # started by its path, from beside the backups
+    from effect import ETC, INTERFACES, LAUNCHER, UNITS, Failure, activate, run, say, withdraw
+
 STATE = pathlib.Path("/var/lib/glasslab-network")
 RUN = pathlib.Path("/run/glasslab-network")
-ETC = pathlib.Path("/etc/glasslab/network")
-UNITS = pathlib.Path("/etc/systemd/system")
-INTERFACES = pathlib.Path("/etc/network/interfaces")
-LAUNCHER = pathlib.Path("/usr/local/sbin/glasslab-network")
 LOGS = pathlib.Path("/var/log/glasslab")
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 TIMER = "glasslab-network-rollback"
 VERBS = ("backup", "arm", "activate", "confirm", "rollback", "withdraw", "status")
 KEPT = 10
-# Which files a service reads; a change of any other does not cut its connections.
-READS = {"glasslab-resolver.service": ("resolver.conf",), "glasslab-proxy.service": ("proxy.cfg",)}
 Record = dict[str, Any]
-
-
-class Failure(Exception):
-    """What stopped us, in one line."""
-
-
-def run(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a command; with check, Failure with its own words when it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=90, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        done = subprocess.CompletedProcess(command, 127, "", getattr(error, "strerror", None) or "no end within 90 s")
-    if check and done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())[:300]
-        raise Failure(f"`{' '.join(command)}` failed: {said or f'exit {done.returncode}'}")
-    return done
-
-
-def say(text: str) -> None:
-    """To the journal, or to whoever called."""
-    print(f"glasslab-network: {text}", file=sys.stderr, flush=True)
 
 
 def boot_id() -> str:
@@ -172,9 +150,23 @@ def backup(change: Record, keep: str | None = None) -> str:
         "active": [unit for unit, state in zip(units, active, strict=False) if state == "active"],
     }
     save(folder, change["paths"], manifest)
+    armed = pending()
     for old in sorted((STATE / "backup").iterdir())[:-KEPT]:
-        shutil.rmtree(old)
+        if armed is None or old.name != armed["backup"]:
+            shutil.rmtree(old)
     return name
+
+
+def note_interfaces() -> None:
+    """What we have made of the one file that is not ours alone: a rollback must not undo somebody else's edit of it."""
+    armed = pending()
+    if armed is not None:
+        armed["interfaces"] = digest(INTERFACES)
+        write(STATE / "pending.json", json.dumps(armed).encode(), 0o600)
+
+
+def digest(path: pathlib.Path) -> str:
+    return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
 
 
 def arm(change: Record, seconds: int) -> Record:
@@ -187,6 +179,7 @@ def arm(change: Record, seconds: int) -> Record:
         "deadline": now() + seconds,
         "until": time.strftime("%H:%M:%S", time.gmtime(time.time() + seconds)) + " UTC",
         "bridge": change["bridge"],
+        "interfaces": former.get("interfaces") if former else None,
     }
     write(STATE / "pending.json", json.dumps(armed).encode(), 0o600)
     run("systemctl", "stop", f"{TIMER}.timer", check=False)
@@ -210,53 +203,25 @@ def confirm() -> None:
     disarm()
 
 
-def networking() -> bool:
-    """Whether the host's network is up: before that, ifupdown2 still reads the files itself."""
-    return run("systemctl", "is-active", "networking.service", check=False).stdout.strip() == "active"
+def idle_packages() -> list[str]:
+    """Packages that the role has installed and nobody else uses: the service of theirs is off, as the role left it."""
+    record = STATE / "packages"
+    names = record.read_text(encoding="ascii").split() if record.exists() else []
+    return [name for name in names if run("systemctl", "is-enabled", name, check=False).stdout.strip() != "enabled"]
 
 
-def wanted_units() -> list[str]:
-    """Units of ours that are to run, by the files that are there."""
-    found = [unit for unit in ("glasslab-network-heal.timer", "glasslab-network-watch.service") if unit_file(unit)]
-    with contextlib.suppress(OSError, ValueError):
-        settings = json.loads((ETC / "settings.json").read_text(encoding="utf-8"))
-        found += [unit for unit in settings.get("services", []) if unit_file(unit)]
-    return found
+def restore(folder: pathlib.Path, manifest: Record, interfaces: str | None) -> list[str]:
+    """Put the files back that differ from the backup; which they were. Interfaces go first, units last.
 
-
-def unit_file(name: str) -> bool:
-    return (UNITS / name).is_file()
-
-
-def activate(paths: list[str], bridge: str) -> None:
-    """Bring changed files into effect. Rules before the bridge, the bridge before what listens on it."""
-    changed = {pathlib.Path(path) for path in paths}
-    units = {path.name for path in changed if path.parent == UNITS}
-    for unit in sorted(units):
-        if not unit_file(unit) and unit != "glasslab-network.service":
-            run("systemctl", "stop", unit, check=False)
-    if units:
-        run("systemctl", "daemon-reload")
-    if not LAUNCHER.exists():
-        return
-    up = networking()
-    run(str(LAUNCHER), "apply")
-    if INTERFACES in changed and up and str(LAUNCHER) in INTERFACES.read_text(encoding="utf-8", errors="replace"):
-        # ifup and not ifreload: the host's other interfaces are none of our business.
-        run("ifup", bridge)
-    later = [] if up else ["--no-block"]
-    for unit in wanted_units():
-        reads = READS.get(unit)
-        touched = unit in units or any(path.name in reads for path in changed) if reads else bool(changed)
-        run("systemctl", *later, "restart" if touched else "start", unit)
-
-
-def restore(folder: pathlib.Path, manifest: Record) -> list[str]:
-    """Put the files back that differ from the backup; which they were. Interfaces go first, units last."""
+    `interfaces`: the digest of INTERFACES as the change left it. Edited since, it stays: the edit is somebody else's.
+    """
     changed = []
     order = sorted(manifest["paths"], key=lambda path: (path != str(INTERFACES), path.startswith(str(UNITS))))
     for path in map(pathlib.Path, order):
         former = manifest["paths"][str(path)]
+        if path == INTERFACES and interfaces not in (None, digest(path)):
+            say(f"rollback: {path} was edited since and stays as it is: run playbooks/network.yml again")
+            continue
         is_link, there = path.is_symlink(), path.is_symlink() or path.exists()
         if "link" in former:
             if is_link and str(path.readlink()) == former["link"]:
@@ -279,20 +244,6 @@ def restore(folder: pathlib.Path, manifest: Record) -> list[str]:
     return changed
 
 
-def withdraw(bridge: str | None) -> None:
-    """Undo what the program did, before its files go: the guests lose their bridge before the rules go."""
-    if not LAUNCHER.exists():
-        print("nothing to withdraw")
-        return
-    # First of all the watcher, which would put everything back.
-    run("systemctl", "stop", *wanted_units(), "glasslab-network-heal.service", check=False)
-    if bridge and pathlib.Path("/sys/class/net", bridge).exists():
-        run("ifdown", bridge, check=False)
-        if pathlib.Path("/sys/class/net", bridge).exists():
-            run("ip", "link", "delete", bridge)
-    run(str(LAUNCHER), "remove")
-
-
 def rollback() -> bool:
     """Back to what stood before the armed change; False when none is armed. Killed half-way, it begins again."""
     armed = pending()
@@ -307,7 +258,7 @@ def rollback() -> bool:
             withdraw(None if manifest["bridge"] else armed["bridge"])
         except Failure as error:
             say(f"rollback: {error}")
-    changed = restore(folder, manifest)
+    changed = restore(folder, manifest, armed.get("interfaces"))
     if manifest["first"]:
         for log in LOGS.glob("drift.json*"):
             log.unlink()
@@ -353,6 +304,7 @@ def main(arguments: list[str]) -> int:
             if given.verb == "confirm":
                 confirm()
             elif given.verb == "withdraw":
+                print("\n".join(idle_packages()))
                 withdraw(given.bridge)
                 disarm()
             elif given.verb == "rollback":
@@ -365,6 +317,8 @@ def main(arguments: list[str]) -> int:
                 elif given.verb == "arm":
                     print(json.dumps(arm(change, given.seconds)))
                 else:
+                    if str(INTERFACES) in change["paths"]:
+                        note_interfaces()
                     activate(change["paths"], change["bridge"])
     except Failure as error:
         say(f"{given.verb}: {error}")

@@ -1,0 +1,244 @@
+"""Changes that undo themselves: what is kept, what comes back, and when."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "roles" / "network" / "files"))
+
+from hypervisor import change, effect
+
+
+class Host:
+    """A host in a folder: its files, and every command that it was told to run."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.calls: list[str] = []
+        self.seconds = 100.0
+        self.boot = "first boot"
+
+    def path(self, name: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def put(self, name: str, text: str, mode: int = 0o644) -> str:
+        self.path(name).write_text(text)
+        self.path(name).chmod(mode)
+        return str(self.path(name))
+
+    def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        self.calls.append(" ".join(command).replace(f"{self.root}/", ""))
+        return subprocess.CompletedProcess(command, 0, "active\n", "")
+
+    def tree(self) -> dict[str, str]:
+        """Files, links and folders outside the program's own records."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            name = str(path.relative_to(self.root))
+            if not name.startswith(("state", "run")):
+                is_folder = path.is_dir() and not path.is_symlink()
+                text = f"-> {path.readlink()}" if path.is_symlink() else "/" if is_folder else path.read_text()
+                found[name] = text if path.is_symlink() else f"{path.stat().st_mode & 0o777:o} {text}"
+        return found
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    one = Host(tmp_path)
+    places = {"ETC": "etc", "UNITS": "units", "INTERFACES": "interfaces", "LAUNCHER": "launcher"}
+    for name, where in places.items():
+        for module in (change, effect):
+            monkeypatch.setattr(module, name, tmp_path / where)
+    for name, where in {"STATE": "state", "RUN": "run", "LOGS": "logs"}.items():
+        monkeypatch.setattr(change, name, tmp_path / where)
+    for module in (change, effect):
+        monkeypatch.setattr(module, "run", one.run)
+    monkeypatch.setattr(change, "boot_id", lambda: one.boot)
+    monkeypatch.setattr(change, "now", lambda: one.seconds)
+    return one
+
+
+def told(host: Host, verb: str, *paths: str, folders: tuple[str, ...] = (), options: tuple[str, ...] = ()) -> int:
+    """A verb with its words on standard input, as the role calls it."""
+    words = {"paths": list(paths), "folders": list(folders), "bridge": "nobr0"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO(json.dumps(words)))
+        return change.main([verb, *options])
+
+
+def standing(host: Host) -> list[str]:
+    """An installed lab; the paths that a change will touch."""
+    host.put("launcher", "program 1\n", 0o755)
+    kept = host.put("etc/rules.v4", "rules 1\n")
+    gone = host.put("units/old.service", "old\n", 0o600)
+    host.path("units/wants/old").symlink_to("../old.service")
+    return [kept, gone, str(host.path("units/wants/old")), str(host.path("etc/new/resolver.conf"))]
+
+
+def changed(host: Host) -> None:
+    host.put("etc/rules.v4", "rules 2\n", 0o640)
+    host.path("units/old.service").unlink()
+    host.path("units/wants/old").unlink()
+    host.put("etc/new/resolver.conf", "new\n")
+
+
+def test_rollback_puts_back_texts_modes_links_and_absence(host: Host) -> None:
+    paths, folder = standing(host), str(host.root / "etc/new")
+    host.path("etc/new").rmdir()
+    before = host.tree()
+    assert told(host, "arm", *paths, folders=(folder,), options=("--seconds=60",)) == 0
+    changed(host)
+    assert host.tree() != before
+    host.calls.clear()
+    assert told(host, "rollback") == 0
+    assert host.tree() == before
+    assert "launcher apply" in host.calls
+    assert "systemctl daemon-reload" in host.calls
+    assert change.pending() is None
+
+
+def test_confirmed_is_kept_and_nothing_is_left_armed(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    told(host, "arm", *standing(host))
+    changed(host)
+    after = host.tree()
+    assert told(host, "confirm") == 0
+    assert host.calls[-1] == "systemctl stop glasslab-network-rollback.timer"
+    assert told(host, "rollback") == 0
+    assert host.tree() == after
+    assert told(host, "confirm") == 1
+    assert "nothing is armed: the change was not confirmed in time" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "boot", "due"), [(159.9, "first boot", False), (160, "first boot", True), (110, "next boot", True)]
+)
+def test_due_at_its_time_and_at_any_other_boot(host: Host, seconds: float, boot: str, due: bool) -> None:
+    told(host, "arm", *standing(host), options=("--seconds=60",))
+    changed(host)
+    host.seconds, host.boot = seconds, boot
+    assert change.overdue() is due
+    assert told(host, "rollback", options=("--due",)) == 0
+    assert (host.path("etc/rules.v4").read_text() == "rules 1\n") is due
+    assert (change.pending() is None) is due
+
+
+def test_armed_before_the_timer_so_that_a_dead_systemd_is_no_loss(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        if command[0] == "systemd-run":
+            raise effect.Failure("`systemd-run` failed: no bus")
+        return host.run(*command, check=check)
+
+    monkeypatch.setattr(change, "run", refuses)
+    assert told(host, "arm", *standing(host)) == 1
+    changed(host)
+    host.seconds = 1000
+    assert change.honour()
+    assert host.path("etc/rules.v4").read_text() == "rules 1\n"
+
+
+def test_a_damaged_marker_is_no_reason_to_keep_an_unconfirmed_change(host: Host) -> None:
+    told(host, "arm", *standing(host))
+    changed(host)
+    (host.root / "state/pending.json").write_text("")
+    assert change.overdue()
+    assert change.honour()
+    assert host.path("etc/rules.v4").read_text() == "rules 1\n"
+
+
+def test_armed_again_goes_back_to_where_it_was_confirmed_last(host: Host) -> None:
+    paths = standing(host)
+    before = host.tree()
+    told(host, "arm", paths[0])
+    host.put("etc/rules.v4", "rules 2\n")
+    told(host, "arm", *paths, options=("--seconds=500",))
+    changed(host)
+    host.seconds = 400
+    assert not change.overdue()
+    told(host, "rollback")
+    host.path("etc/new").rmdir()
+    assert host.tree() == {name: text for name, text in before.items() if name != "etc/new"}
+
+
+def test_while_another_rolls_back_the_round_goes_on(host: Host) -> None:
+    """The rollback itself calls the program, which must not wait for it."""
+    told(host, "arm", *standing(host))
+    host.seconds = 1000
+    with (host.root / "run/change.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        assert not change.honour()
+    assert change.honour()
+
+
+def test_first_change_of_all_leaves_nothing(host: Host) -> None:
+    interfaces = host.put("interfaces", "auto lo\n")
+    before = host.tree()
+    paths = [str(host.path("launcher")), str(host.path("etc/rules.v4")), interfaces]
+    for empty in ("etc",):
+        host.path(empty).rmdir()
+    told(host, "arm", *paths, folders=(str(host.root / "etc"),))
+    host.put("launcher", "program 1\n", 0o755)
+    host.put("etc/rules.v4", "rules 1\n")
+    host.put("interfaces", "auto lo\nours\n")
+    told(host, "rollback")
+    assert host.tree() == before
+    assert "launcher remove" in host.calls
+    assert not (host.root / "state").exists()
+    assert not (host.root / "run").exists()
+
+
+def test_interfaces_that_somebody_edited_since_stay(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = [*standing(host), host.put("interfaces", "auto lo\n")]
+    told(host, "arm", *paths)
+    changed(host)
+    host.put("interfaces", "auto lo\nours\n")
+    told(host, "activate", *paths)
+    host.put("interfaces", "auto lo\nours\ntheirs\n")
+    told(host, "rollback")
+    assert host.path("interfaces").read_text() == "auto lo\nours\ntheirs\n"
+    assert host.path("etc/rules.v4").read_text() == "rules 1\n"
+    assert "was edited since and stays as it is" in capsys.readouterr().err
+
+
+def test_the_last_ten_backups_are_kept_and_an_armed_one_always(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = standing(host)
+    told(host, "arm", *paths)
+    first = json.loads(capsys.readouterr().out)["backup"]
+    (host.root / "state/backup" / first).rename(host.root / "state/backup/00000000T000000-1")
+    armed: dict[str, Any] = {**(change.pending() or {}), "backup": "00000000T000000-1"}
+    (host.root / "state/pending.json").write_text(json.dumps(armed))
+    for number in range(12):
+        name = f"20260101T0000{number:02}-1"
+        change.backup({"paths": paths, "folders": [], "bridge": "nobr0"}, name)
+    kept = sorted(path.name for path in (host.root / "state/backup").iterdir())
+    assert kept == ["00000000T000000-1", *(f"20260101T0000{number:02}-1" for number in range(2, 12))]
+
+
+def test_a_changed_file_restarts_who_reads_it_and_no_other(host: Host) -> None:
+    standing(host)
+    services = ["glasslab-resolver.service", "glasslab-proxy.service"]
+    for unit in [*services, "glasslab-network-watch.service", "glasslab-network-heal.timer"]:
+        host.put(f"units/{unit}", "[Unit]\n")
+    host.put("etc/settings.json", json.dumps({"services": services}))
+    told(host, "activate", str(host.root / "etc/resolver.conf"), str(host.root / "etc/rules.v4"))
+    assert [call for call in host.calls if "start" in call] == [
+        "systemctl restart glasslab-network-heal.timer",
+        "systemctl restart glasslab-network-watch.service",
+        "systemctl restart glasslab-resolver.service",
+        "systemctl start glasslab-proxy.service",
+    ]
+
+
+def test_a_unit_that_is_gone_is_stopped(host: Host) -> None:
+    standing(host)
+    told(host, "activate", str(host.root / "units/glasslab-proxy.service"))
+    assert host.calls[:2] == ["systemctl stop glasslab-proxy.service", "systemctl daemon-reload"]
