@@ -18,7 +18,7 @@ from labtools import STATE, events, playbook
 RECEIPTS = STATE / "receipts"
 WATCHERS = "glasslab-network-watch.service glasslab-network-heal.timer"
 PUBLISHED = {"hypervisor": 12, "LAN": 12, "other lab": 4}
-EVERYWHERE = {"agent", "agent's sandbox", "logs", "LAN", "other lab", "internet"}
+EVERYWHERE = {"agent", "agent's sandbox", "tools' sandbox", "logs", "LAN", "other lab", "internet"}
 SERVICE = "/etc/systemd/system/glasslab-agent.service"
 
 

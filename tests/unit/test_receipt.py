@@ -38,7 +38,7 @@ PACKAGES = {**MODEL, "name": "packages", "names": ["deb.example"], "ports": [80]
 WEB = {"name": "web", "from": "logs", "to": "198.51.100.7", "protocol": "tcp", "ports": [443], "why": "-"}
 
 
-def known(mode: str = "allowlist", *flows: dict[str, Any]) -> dict[str, Any]:
+def known(mode: str = "allowlist", *flows: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A policy: the role's defaults with the given flows beside the log's, as the role's filter works it out."""
     spec = importlib.util.spec_from_file_location("policy_filter", NETWORK / "filter_plugins" / "glasslab_policy.py")
     assert spec is not None
@@ -47,7 +47,7 @@ def known(mode: str = "allowlist", *flows: dict[str, Any]) -> dict[str, Any]:
     spec.loader.exec_module(module)
     defaults = yaml.safe_load((NETWORK / "defaults" / "main.yml").read_text(encoding="utf-8"))
     declared = {name.removeprefix("network_"): value for name, value in defaults.items()}
-    declared |= {"mode": mode, "flows": [*declared["flows"], *copy.deepcopy(flows)]}
+    declared |= {"mode": mode, "flows": [*declared["flows"], *copy.deepcopy(flows)], **more}
     return {"declared": declared, "policy": module.network_policy(declared)}
 
 
@@ -57,10 +57,11 @@ def planned(
     disruptive: bool = False,
     allow: list[str] | None = None,
     outside: tuple[dict[str, Any], ...] = (),
+    declared: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The plan of a policy; `allow` limits the agent's sandbox, `outside` are further places."""
     order = {
-        **known(mode, *flows),
+        **known(mode, *flows, **(declared or {})),
         "hypervisor": BEGUN,
         "hypervisor_address": "192.168.50.2",
         "guests": ["agent", "logs"],
@@ -289,6 +290,17 @@ def test_verdict_on_another_name_at_an_allowed_address(answer: str, observed: st
     assert [one["observed"] for one in found] == [observed]
 
 
+def test_an_allowed_name_is_not_tried_as_another_one() -> None:
+    both = {**MODEL, "names": ["model.example", "other.example"]}
+    order = {"name_addresses": {"model.example": "192.0.2.200", "other.example": "192.0.2.200"}}
+    names = {
+        (row["target"], row["name"])
+        for row in planned("allowlist", both, declared=order)["rows"]
+        if row["protocol"] == "tls"
+    }
+    assert names == {("model", "model.example"), ("model", "other.example"), ("model, another name", "")}
+
+
 def test_another_name_is_not_refused_where_the_allowed_one_gets_no_answer() -> None:
     world = World("allowlist", MODEL)
     world.door("agent", "192.0.2.129", "tls", 443, "model.example")["answer"] = "silent"
@@ -326,6 +338,15 @@ def agent_is_cut_off(world: World) -> None:
 
 def nobody_watched(world: World) -> None:
     world.seen = None  # type: ignore[assignment]  # as when the watch did not run
+
+
+@pytest.mark.parametrize("column", [0, 3], ids=["by the lab's own bridge", "from somebody else"])
+def test_what_came_otherwise_did_not_come_from_outside(column: int) -> None:
+    world = World()
+    mark = world.door("LAN", "10.10.10.10", "tcp", 22)["mark"]
+    seen = next(one for one in world.seen if one[4] == mark)
+    seen[column] = {0: "vmbr1", 3: "192.168.50.77"}[column]
+    assert row(world.receipt(), "LAN", "10.10.10.10", "tcp", 22)["observed"] == "unproven"
 
 
 DOUBTS: dict[str, tuple[Callable[[World], Any], str]] = {
@@ -592,6 +613,7 @@ def test_table_shows_the_agents_rows_and_sums_up_the_others() -> None:
     assert " ".join(text[2].split()) == "agent hypervisor tcp 22 8006, udp 8006, ping blocked 12 blocked"
     assert any(line.split()[:1] == ["LAN"] and line.endswith("blocked    11 blocked") for line in text)
     assert any(line.endswith("blocked    1 reachable  <- differs") for line in text)
+    assert [line.split()[1:3] for line in text if line.startswith("logs")] == [["10", "targets"]]
     assert max(len(line) for line in text[2:] if "<-" not in line) <= 100
     assert len(text) <= 32
     assert ": NOT as expected (" in text[-1]

@@ -32,7 +32,7 @@ def table(result: dict) -> str:
         names = list(dict.fromkeys(row["target"] for row in rows))
         where = ", ".join(names) if len(", ".join(names)) < WIDE else f"{len(names)} targets"
         probed = doors(rows) if target else ""
-        probed = probed if 0 < len(probed) <= WIDE else f"{len(rows)} probes"
+        probed = probed if 0 < len(probed) <= WIDE else counted(len(rows), "probe")
         seen = collections.Counter(row["observed"] for row in rows)
         observed = ", ".join(f"{number} {name}" for name, number in sorted(seen.items()))
         mark = "  <- accepted" if all("accepted" in row for row in rows) else "  <- differs"
@@ -48,6 +48,10 @@ def table(result: dict) -> str:
     return "\n".join([*text, *problems, last])
 
 
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def doors(rows: list[dict]) -> str:
     """tcp 22, tcp 80, ping -> tcp 22 80, ping"""
     ports: dict[str, list[int]] = {}
@@ -56,7 +60,7 @@ def doors(rows: list[dict]) -> str:
         if row["port"] is not None and row["port"] not in numbers:
             numbers.append(row["port"])
     if "frame" in ports:
-        return f"{len(rows)} frame{'s' if len(rows) > 1 else ''}"
+        return counted(len(rows), "frame")
     return ", ".join(" ".join([protocol, *map(str, numbers)]) for protocol, numbers in ports.items())
 
 

@@ -33,13 +33,14 @@ def kept(process):
 
 def sandboxed(unit):
     """Words that start a command as a service beside that one: its user and sandbox, and the drop-ins of its prefix."""
+    prefix, _, rest = unit.removesuffix(".service").partition("-")
     words = [
         "systemd-run",
         "--quiet",
         "--wait",
         "--pipe",
         "--collect",
-        f"--unit={unit.partition('-')[0]}-probe-{os.getpid()}.service",
+        f"--unit={prefix}-probe-{rest}-{os.getpid()}.service",
     ]
     section = ""
     for line in pathlib.Path(show(unit, "FragmentPath")).read_text(encoding="utf-8").splitlines():
