@@ -46,7 +46,7 @@ def everything() -> dict[str, str]:
         ),
         "units": pve(
             "systemctl list-units --all --plain --no-legend 'glasslab*' haproxy.service networking.service "
-            "| grep -v -- -heal.service | awk '{print $1, $3}'",
+            "| grep -v -e heal.service -e witness | awk '{print $1, $3}'",
             check=False,
         ),
     }

@@ -255,7 +255,7 @@ def rollback() -> bool:
     if manifest["first"] or program:
         # The former program would not know what the later one has made.
         try:
-            withdraw(None if manifest["bridge"] else armed["bridge"])
+            withdraw(None if manifest["bridge"] else armed["bridge"], for_good=manifest["first"])
         except Failure as error:
             say(f"rollback: {error}")
     changed = restore(folder, manifest, armed.get("interfaces"))
@@ -305,7 +305,7 @@ def main(arguments: list[str]) -> int:
                 confirm()
             elif given.verb == "withdraw":
                 print("\n".join(idle_packages()))
-                withdraw(given.bridge)
+                withdraw(given.bridge, for_good=True)
                 disarm()
             elif given.verb == "rollback":
                 if not given.due or overdue():

@@ -78,12 +78,13 @@ def activate(paths: list[str], bridge: str) -> None:
         run("systemctl", *later, "restart" if touched else "start", unit)
 
 
-def withdraw(bridge: str | None) -> None:
+def withdraw(bridge: str | None, *, for_good: bool) -> None:
     """Undo what the program did, before its files go: the guests lose their bridge before the rules go."""
     if not LAUNCHER.exists():
         return
     # First of all the watcher, which would put everything back.
-    run("systemctl", "stop", *wanted_units(), "glasslab-network-heal.service", check=False)
+    units = [*wanted_units(), "glasslab-network-heal.service", *(["glasslab-network.service"] if for_good else [])]
+    run("systemctl", "stop", *units, check=False)
     if bridge and pathlib.Path("/sys/class/net", bridge).exists():
         run("ifdown", bridge, check=False)
         if pathlib.Path("/sys/class/net", bridge).exists():
