@@ -58,13 +58,14 @@ def planned(
     allow: list[str] | None = None,
     outside: tuple[dict[str, Any], ...] = (),
     declared: dict[str, Any] | None = None,
+    guests: list[str] | None = None,
 ) -> dict[str, Any]:
     """The plan of a policy; `allow` limits the agent's sandbox, `outside` are further places."""
     order = {
         **known(mode, *flows, **(declared or {})),
         "hypervisor": BEGUN,
         "hypervisor_address": "192.168.50.2",
-        "guests": ["agent", "logs"],
+        "guests": guests or ["agent", "logs"],
         "controller_command": [],
         "outside": [{"name": "LAN", "command": []}, *outside],
         "ca": None,
@@ -160,11 +161,18 @@ def test_as_the_policy_says(mode: str) -> None:
     assert result["as_expected"] is True
     assert result["counts"]["unproven"] == 0
     assert result["mode"] == mode
+    assert result["began"] == "1970-01-01T00:16:40.000000Z"
+    assert result["time"] > result["began"]
     published = [one for one in result["probes"] if one["place"] == "agent"]
     counted = Counter(one["target"] for one in published)
     assert {name: counted[name] for name in ("LAN", "other lab")} == {"LAN": 12, "other lab": 4}
     assert counted["hypervisor"] == 12
     assert {one["observed"] for one in published if one["target"] in ("hypervisor", "LAN", "other lab")} == {"blocked"}
+
+
+def test_a_machine_that_is_no_guest_of_the_policy_is_named() -> None:
+    with pytest.raises(SystemExit, match="verify: web: no guest of network_guests"):
+        planned(guests=["agent", "web"])
 
 
 def test_the_published_28_are_among_the_defaults() -> None:

@@ -108,7 +108,7 @@ def judge(sent: list[dict[str, Any]], place: str, evidence: dict[str, Any], own:
         taken_in = [
             machine
             for machine, false in evidence["believed"].items()
-            if one["claims"] and any(one["claims"] in text for text in false)
+            if one["claims"] and any(text.startswith(one["claims"] + " ") for text in false)
         ]
         failed = evidence["sent"].get("error") or evidence["sent"].get("failed", {}).get(one["tag"])
         if beyond or taken_in:

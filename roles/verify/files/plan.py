@@ -21,6 +21,11 @@ def plan(order: dict) -> dict:
     """All of it."""
     made = Plan(order)
     guests = {guest["name"]: guest for guest in order["policy"]["guests"]}
+    used = [*order["guests"], *(box["guest"] for box in order["sandboxes"].values())]
+    if missing := [name for name in used if name not in guests]:
+        sys.exit(
+            f"verify: {', '.join(dict.fromkeys(missing))}: no guest of network_guests: add it there, or take it out"
+        )
     frames = {}
     for name in order["guests"]:
         made.from_guest(name, guests[name], boxed=False)

@@ -22,6 +22,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 from typing import Any
 
 import forged
@@ -90,6 +91,11 @@ def parsed(text: str | None) -> dict:
     return found if isinstance(found, dict) else {}
 
 
+def stamp(seconds: float) -> str:
+    """A moment as the receipt writes it."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def version(checkout: str) -> str:
     """The checkout's commit."""
     command = ["git", "-c", "safe.directory=*", "-C", checkout, "describe", "--always", "--dirty", "--abbrev=12"]
@@ -109,6 +115,7 @@ def receipt(order: dict) -> Receipt:
     entries = {guest["address"]: guest["entries"] for guest in policy["guests"]}
     evidence = judge.Evidence(places, ended.get("seen"), policy["bridge"], entries)
     rows = judge.judge(plan, evidence, plan["kinds"])
+    times = [door["time"] for doors in places.values() if isinstance(doors, list) for door in doors]
     for place, frames in plan["forged"].items():
         sent = places.get(f"{place}, forging") or {"error": "nothing was sent"}
         seen = {"sent": sent, "tags": ended.get("tags", [])}
@@ -122,7 +129,8 @@ def receipt(order: dict) -> Receipt:
     problems += wrong
     return {
         "lab_id": order["lab_id"],
-        "time": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "began": stamp(min(times, default=time.time())),
+        "time": stamp(time.time()),
         "as_expected": bool(rows) and not differing and not problems,
         "mode": policy["mode"],
         "counts": {verdict: counts[verdict] for verdict in ("blocked", "reachable", "unproven")},
