@@ -210,16 +210,21 @@ def test_agents_are_isolated_from_each_other_and_not_from_the_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "entries", "inner"),
+    ("port", "entries", "inner", "own_bridge"),
     [
-        ("tap101i0", ["tap101i0", "fwpr101p0"], ["tap101i0", "fwln101i0"]),
-        ("veth102i1", ["veth102i1", "fwpr102p1"], ["veth102i1", "fwln102i1"]),
-        ("vnet3", ["vnet3"], None),
+        ("tap101i0", ["tap101i0", "fwpr101p0"], ["tap101i0", "fwln101i0"], "fwbr101i0"),
+        ("veth102i1", ["veth102i1", "fwpr102p1"], ["veth102i1", "fwln102i1"], "fwbr102i1"),
+        ("vnet3", ["vnet3"], None, None),
     ],
 )
-def test_a_port_is_known_by_each_of_its_names(port: str, entries: list[str], inner: list[str] | None) -> None:
-    found = network_policy(policy(**guest(port=port)))["guests"][1]
-    assert (found["entries"], found["inner"]) == (entries, inner)
+def test_a_port_is_known_by_each_of_its_names(
+    port: str, entries: list[str], inner: list[str] | None, own_bridge: str | None
+) -> None:
+    found = network_policy(policy(**guest(port=port)))
+    one = found["guests"][1]
+    assert (one["entries"], one["inner"], one["own_bridge"]) == (entries, inner, own_bridge)
+    closed = ["-4", "pref", "4701", "iif", own_bridge, "blackhole"] in found["ip_rules"]
+    assert closed == (found["sysctls"].get(f"net/ipv4/conf/{own_bridge}/arp_ignore") == "8") == (own_bridge is not None)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -23,13 +23,17 @@ def names_of_port(port: str) -> dict[str, Any]:
 
     `entries`: the guest's own port, and the bridge's end of the pair that Proxmox's firewall puts between (its bridge
     fwbrVMIDiN holds the guest's port and fwlnVMIDiN, the other end fwprVMIDpN is in the lab's bridge). `inner`: the
-    pair of names inside fwbr, or none for a port that is not Proxmox's.
+    pair of names inside fwbr, and `own_bridge` that bridge's; none for a port that is not Proxmox's.
     """
     found = re.fullmatch(r"(?:tap|veth)(\d+)i(\d+)", port)
     if found is None:
-        return {"entries": [port], "inner": None}
+        return {"entries": [port], "inner": None, "own_bridge": None}
     guest, number = found.groups()
-    return {"entries": [port, f"fwpr{guest}p{number}"], "inner": [port, f"fwln{guest}i{number}"]}
+    return {
+        "entries": [port, f"fwpr{guest}p{number}"],
+        "inner": [port, f"fwln{guest}i{number}"],
+        "own_bridge": f"fwbr{guest}i{number}",
+    }
 
 
 def pattern(port: str) -> str:
@@ -57,7 +61,7 @@ def handed_out(variables: dict[str, Any]) -> dict[str, str]:
     return {name: given[name] if name in given else str(next(free)) for name in names}
 
 
-def sysctls(bridge: str, uplink: str, *, forwarding: bool) -> dict[str, str]:
+def sysctls(bridge: str, uplink: str, own_bridges: list[str], *, forwarding: bool) -> dict[str, str]:
     """Settings of the bridge (and where packets are routed, one of the uplink), as paths below /proc/sys."""
     own = f"net/ipv4/conf/{bridge}"
     values = {
@@ -67,6 +71,8 @@ def sysctls(bridge: str, uplink: str, *, forwarding: bool) -> dict[str, str]:
         f"{own}/arp_ignore": "1",
         f"{own}/rp_filter": "1",
         f"{own}/send_redirects": "0",
+        # A bridge of Proxmox's firewall has no address, and answers for all the hypervisor's unless told not to.
+        **{f"net/ipv4/conf/{name}/arp_ignore": "8" for name in own_bridges},
     }
     if forwarding:  # the kernel's look at the way back must see the mark too, or rp_filter drops what is allowed
         values |= {f"{own}/src_valid_mark": "1", f"net/ipv4/conf/{uplink}/src_valid_mark": "1"}
@@ -92,9 +98,10 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
 
     `variables` has the role's variables without their prefix: mode, bridge, uplink, address, subnet, guests, flows,
     special_ranges, resolver_address, name_addresses, names_range, connection_limit. The result has, beside some of
-    those: guests (with entries, inner, isolated, peers), entries (all of them), patterns (matching at least them),
-    bridged (flows between guests), routed (flows to addresses), named (flows by name), open (guests that reach any
-    internet address), resolver and services of the hypervisor (for flows by name), forwarding, sysctls, ip_rules, mark.
+    those: guests (with entries, inner, own_bridge, isolated, peers), entries and own_bridges (all of them), patterns
+    (matching at least the entries), bridged (flows between guests), routed (flows to addresses), named (flows by name),
+    open (guests that reach any internet address), resolver and services of the hypervisor (for flows by name),
+    forwarding, sysctls, ip_rules, mark.
     """
     mode, bridge, uplink, subnet = (variables[key] for key in ("mode", "bridge", "uplink", "subnet"))
     guests = {guest["name"]: {**guest, **names_of_port(guest["port"])} for guest in variables["guests"]}
@@ -139,6 +146,7 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
             )
         )
     entries = [name for guest in guests.values() for name in guest["entries"]]
+    own_bridges = [guest["own_bridge"] for guest in guests.values() if guest["own_bridge"]]
     may_leave = [guests[name]["address"] for name in guests if any(name in senders(flow) for flow in outward)]
     forwarding = bool(routed or (is_open and may_leave))
     return {
@@ -152,6 +160,7 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
         "mark": MARK,
         "guests": list(guests.values()),
         "entries": entries,
+        "own_bridges": own_bridges,
         "patterns": sorted({pattern(name) for name in entries}),
         "bridged": bridged,
         "routed": routed,
@@ -160,8 +169,8 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
         "resolver": resolver(variables, named),
         "services": services(named),
         "forwarding": forwarding,
-        "sysctls": sysctls(bridge, uplink, forwarding=forwarding),
-        "ip_rules": ip_rules(bridge, subnet, entries, forwarding=forwarding),
+        "sysctls": sysctls(bridge, uplink, own_bridges, forwarding=forwarding),
+        "ip_rules": ip_rules(bridge, subnet, entries + own_bridges, forwarding=forwarding),
     }
 
 
