@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 import time
@@ -165,3 +166,18 @@ def queries_upstream() -> list[str]:
     """Every query that the lab's resolver has seen, one line each, letters as they came."""
     lines = (STATE / "log/resolver.log").read_text(encoding="utf-8", errors="replace").splitlines()
     return [line.split(": ", 1)[1] for line in lines if ": query[" in line]
+
+
+# What a guest's kernel says unasked where IPv6 is on: it looks for routers, and tells which groups it listens to.
+OF_THE_KERNEL = '"dest_ip": "ff02::\\(2\\|16\\)"'
+
+
+def denied() -> int:
+    """Packets that the hypervisor has denied so far: by its rules' own counters, and as its witness wrote them down.
+
+    Without a guest's own looking for IPv6 routers, which is denied as well and belongs to no flow.
+    """
+    counters = re.findall(r"^\[(\d+):.*glasslab denied", pve("iptables-save --counters"), re.MULTILINE)
+    assert counters, "no rule logs what is denied"
+    witnessed = f"grep denied /var/log/glasslab/flows.json | grep --invert-match --count '{OF_THE_KERNEL}'; true"
+    return sum(map(int, counters)) + int(pve(witnessed))

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from egresstools import AGENT, CTL, LOGS, MODEL, MODEL_ADDRESS, asked, dns, ends, hello, proxy_without, raw, tls
-from isolationtools import playbook_lines, pve, run, wait_for
+from egresstools import AGENT, CTL, LOGS, MODEL, MODEL_ADDRESS, asked, denied, dns, ends, hello, proxy_without, raw, tls
+from isolationtools import playbook_lines, run, wait_for
 from labtools import ROOT, playbook
 
 MIRROR, MIRROR_ADDRESS = "packages.glasslab.test", "203.0.113.82"
@@ -44,13 +44,6 @@ def closed() -> bool:
     found = asked(AGENT, questions)
     ended = [one["end"] for one in found]
     return ended == ["silent", "silent", "answered", "closed"] and found[2]["got"] == "REFUSED"
-
-
-def denied() -> int:
-    """Packets that the hypervisor has denied so far: by its rules' own counters, and as its witness wrote them down."""
-    counters = re.findall(r"^\[(\d+):.*glasslab denied", pve("iptables-save --counters"), re.MULTILINE)
-    assert counters, "no rule logs what is denied"
-    return sum(map(int, counters)) + int(pve("cat /var/log/glasslab/flows.json | grep --count 'denied'; true"))
 
 
 APT = "apt-get -o Dir::Etc::SourceList=/root/mirror.list -o Dir::Etc::SourceParts=/dev/null"
