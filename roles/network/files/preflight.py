@@ -195,6 +195,12 @@ def tool_problems() -> list[str]:
                 problems.append(
                     f"{tool} fails ({said or f'exit {done.returncode}'}): apt-get install --reinstall {package}"
                 )
+            elif "(legacy)" in done.stdout:
+                family = tool.removesuffix("-restore").removesuffix("-save")
+                problems.append(
+                    f"{tool} is the legacy variant, whose rules cannot be watched: "
+                    f"update-alternatives --set {family} /usr/sbin/{family}-nft"
+                )
     return problems
 
 
