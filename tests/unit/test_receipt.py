@@ -7,6 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,7 @@ class World:
                 name, answers = place["name"], []
                 for door in place["order"].get("doors", []):
                     mark += 1
-                    control = name in ("controller", "hypervisor") or door == self.alive(name)
+                    control = name in ("controller", "hypervisor") or judge.key(door) == self.alive(name)
                     answer = "open" if control or (name, judge.key(door)) in reachable else "silent"
                     source = SOURCES.get(name, "192.168.50.100")
                     answers.append({**door, "answer": answer, "source": source, "mark": mark, "time": 1000.0})
@@ -117,7 +118,7 @@ class World:
         self.order: dict[str, Any] = {"question": None, "accepted": []}
 
     def alive(self, place: str) -> Any:
-        return next((door for who, door in self.plan["alive"].get(place, []) if who == place), None)
+        return next((judge.key(door) for who, door in self.plan["alive"].get(place, []) if who == place), None)
 
     def door(self, place: str, address: str, protocol: str, port: int | None = None, name: str | None = None) -> Any:
         """What a place got at a door, to be changed."""
@@ -173,6 +174,19 @@ def test_as_the_policy_says(mode: str) -> None:
 def test_a_machine_that_is_no_guest_of_the_policy_is_named() -> None:
     with pytest.raises(SystemExit, match="verify: web: no guest of network_guests"):
         planned(guests=["agent", "web"])
+
+
+def test_where_an_answer_is_expected_it_may_take_longer() -> None:
+    machines = planned("allowlist", MODEL)["machines"]
+    patient = {
+        place["name"]: {door["patient"] for door in place["order"]["doors"]}
+        for machine in machines.values()
+        for place in machine["places"]
+    }
+    assert patient["controller"] == patient["hypervisor"] == {True}
+    assert patient["agent"] == {True, False}
+    agent = machines["agent"]["places"][0]["order"]["doors"]
+    assert {door["port"] for door in agent if door["patient"]} == {8088, 53, 443}
 
 
 def test_the_published_28_are_among_the_defaults() -> None:
@@ -651,6 +665,18 @@ def test_probe_tells_open_refused_and_silent() -> None:
     assert [one["answer"] for one in seen] == ["open", "refused", "silent"]
     assert {one["source"] for one in seen} == {"127.0.0.1"}
     assert all(one["mark"] > 0 for one in seen)
+
+
+@pytest.mark.parametrize(("patient", "seconds"), [(True, 0.9), (False, 0.3)])
+def test_a_patient_probe_waits_three_times_as_long(patient: bool, seconds: float) -> None:
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
+        mute.bind(("127.0.0.1", 0))
+        door = {**doors.door("127.0.0.1", "udp", mute.getsockname()[1]), "patient": patient}
+        began = time.monotonic()
+        assert prober.knock(door, 0.3)["answer"] == "silent"
+    assert seconds <= time.monotonic() - began < seconds + 0.6
 
 
 def knocked(prepare: str, *wanted: dict[str, Any], **order: Any) -> dict[str, str]:

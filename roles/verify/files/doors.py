@@ -88,8 +88,9 @@ class Plan:
         self.orders: dict[str, dict[tuple, dict]] = {}
         self.alive: dict[str, list] = {}
 
-    def knock(self, place: str, one: dict) -> None:
-        self.orders.setdefault(place, {}).setdefault(key(one), one)
+    def knock(self, place: str, one: dict, *, patient: bool = True) -> None:
+        """An order to a place; patient where an answer is expected, which may take a while on a busy machine."""
+        self.orders.setdefault(place, {}).setdefault(key(one), {**one, "patient": patient})
 
     def allowed(self, place: str, address: str) -> bool:
         """Whether that place's own sandbox lets it speak to an address; names are resolved to what it may."""
@@ -101,7 +102,7 @@ class Plan:
         may = guest is not None and self.allowed(place, one["address"])
         reachable = may and self.expect.reachable(guest, one)
         needed = may and self.expect.flow(guest, one)
-        self.knock(place, {**one, **more})
+        self.knock(place, {**one, **more}, patient=reachable)
         for who, other in controls:
             self.knock(who, other)
         needed = needed or (reachable and one.get("name") is not None and one["address"] == one["name"])

@@ -1,10 +1,10 @@
 """Knock on a list of doors, all at once, and say what answered.
 
 Fed to a machine's python3 on standard input; the first argument is JSON: {"timeout": seconds, "doors": [{"address",
-"protocol": tcp, udp, dns, ping or tls, "port", "name": that is looked up (dns) or asked for (tls), "frame": MAC}...],
-"ca": text of the CA for tls, or null for the system's, "sandbox": {name: value} of /proc/self/status}. A door with
-`frame` is IPv6 and knocked on by frames of our own to that MAC: no route and no neighbour is needed. Prints the doors,
-each with
+"protocol": tcp, udp, dns, ping or tls, "port", "name": that is looked up (dns) or asked for (tls), "frame": MAC,
+"patient"}...], "ca": text of the CA for tls, or null for the system's, "sandbox": {name: value} of /proc/self/status}.
+A door with `frame` is IPv6 and knocked on by frames of our own to that MAC: no route and no neighbour is needed. Prints
+the doors, each with
 
     answer  open; refused (a closed port that answers is reached all the same); silent; denied (this machine's own
             kernel forbids it to this process); for tls also foreign (somebody shook hands, whose certificate does not
@@ -31,6 +31,7 @@ import threading
 import time
 
 # What routers and the own machine say about a way that is shut; the target itself said nothing.
+PATIENCE = 3  # times the timeout, where an answer is expected
 SHUT = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
@@ -139,6 +140,7 @@ def ping(address: str, timeout: float, own: dict) -> str:
 
 def knock(door: dict, timeout: float, ca: str | None = None) -> dict:
     """The door with what answered. An address that is a name is looked up by this machine's own resolver."""
+    timeout *= PATIENCE if door.get("patient") else 1
     address, protocol = door["address"], door["protocol"]
     own: dict = {"source": None, "mark": None}
     try:
