@@ -12,6 +12,7 @@ from typing import Any
 # Who sends, and the bridge of the hypervisor that is its gateway.
 GATEWAYS = {"agent": "vmbr1", "logs": "vmbr1", "ctl": "vmbr0", "otherlab": "vmbr2"}
 SENDERS = tuple(GATEWAYS)
+INNER_BRIDGE = "fwbr101i0"  # the agent's own, when Proxmox's firewall is on for it
 OUTSIDE = frozenset({"lan", "otherlab", "internet", "ctl"})
 AGENT, LOG, GATEWAY = "10.10.10.10", "10.10.10.20", "10.10.10.1"
 Frame = tuple[str, list[list[Any]]]
@@ -113,6 +114,12 @@ CLASSES = (
         "input",
         frozenset({"pve"}),
         tuple(udp("agent", source, to, 8006) for to in HYPERVISOR for source in (AGENT, "10.10.10.77")),
+    ),
+    Class(
+        "by the inner bridge",
+        "forwarding",
+        OUTSIDE | {"pve"},
+        tuple(udp("agent", AGENT, to, 8006, to="inner") for to in (*HYPERVISOR, LAN, OTHER_LAB)),
     ),
     Class("hypervisor, IPv6", "input", frozenset({"pve"}), (everyone6(8006),)),
     Class(

@@ -93,7 +93,8 @@ class Hypervisor:
                 for one in self.sinks:
                     one.close()
                 self.sinks, self.inode = opened, inode
-            for bridge in knocks.GATEWAYS.values():
+            for bridge in {*knocks.GATEWAYS.values(), knocks.INNER_BRIDGE}:
+                self.macs.pop(bridge, None)
                 order = struct.pack("16s16x", bridge.encode("ascii"))
                 with suppress(OSError):
                     self.macs[bridge] = fcntl.ioctl(self.sinks[0], SIOCGIFHWADDR, order)[18:24]
@@ -133,7 +134,8 @@ class Prober:
             found = []
             for sender, stack in one.frames:
                 macs = {name: self.own[name].hex() for name in self.own}
-                macs["gateway"] = self.hypervisor.macs.get(knocks.GATEWAYS[sender], bytes(6)).hex()
+                for name, bridge in (("gateway", knocks.GATEWAYS[sender]), ("inner", knocks.INNER_BRIDGE)):
+                    macs[name] = self.hypervisor.macs.get(bridge, bytes(6)).hex()
                 data = attacks.layers(stack, mark(number, 0), self.own[sender], macs)
                 head, _, tail = data.partition(mark(number, 0))
                 found.append((sender, head, tail))

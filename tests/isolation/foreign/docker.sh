@@ -12,10 +12,10 @@ if [ "$1" = start ]; then
     iptables -I FORWARD -j DOCKER-USER
     iptables -P FORWARD DROP
 else
-    # as people clear away what it left: everything in these tables, whoever's it is
+    # as people clear away what it left: everything in these tables, whoever's it is, and whatever is put back meanwhile
     for table in raw nat filter; do
         iptables -t "$table" -F
-        iptables -t "$table" -X
+        iptables -t "$table" -X || :
     done
     iptables -P FORWARD ACCEPT
     ip link delete docker0 2>/dev/null || :
