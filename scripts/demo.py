@@ -126,7 +126,7 @@ def main() -> None:
     if read_log("trace", session).returncode:
         fail("the session could not be read back from the log; `make trace` tries again", 1)
     say()
-    say("What the agent's machine can and cannot reach:")
+    say("What can be reached, and what cannot:")
     sys.stdout.flush()
     table = [sys.executable, "roles/verify/files/isolation_table.py", str(STATE / "receipts" / "latest.json")]
     if subprocess.run(table, stdin=subprocess.DEVNULL, check=False).returncode:
