@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lab
@@ -119,3 +119,8 @@ def until_armed() -> None:
 
 def until_settled(seconds: float = 40) -> None:
     wait_for("the change has gone back", lambda: not is_pending(), seconds)
+
+
+def long[**P](test: Callable[P, None]) -> Callable[P, None] | None:
+    """A test of `make soak` alone."""
+    return test if os.environ.get("GLASSLAB_SOAK") else None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -17,6 +16,7 @@ from changetools import (
     everything,
     is_pending,
     kill,
+    long,
     running,
     until_armed,
     until_settled,
@@ -35,11 +35,6 @@ GUARDED = ("--extra-vars", f"network_confirm_seconds={GUARD}")
 
 MODEL = door("203.0.113.10", tcp=[443])
 RULES = "/etc/glasslab/network/rules.v4"
-
-
-def long[**P](test: Callable[P, None]) -> Callable[P, None] | None:
-    """A test of `make soak` alone."""
-    return test if os.environ.get("GLASSLAB_SOAK") else None
 
 
 @pytest.fixture(autouse=True)
@@ -243,48 +238,52 @@ def test_changes_that_wait_in_proxmox_are_not_run_over() -> None:
     assert not limited()
 
 
-BUILD = "playbooks/build.yml"
-PACKAGE = "glasslab-sample"
-
-
-def loaded_mode() -> str:
-    """The mode of the rules that stand; nothing while they are being replaced."""
-    stand = pve(f"{LOADER} check", check=False) == "as loaded\n"
-    found: str = json.loads(pve("cat /etc/glasslab/network/settings.json"))["mode"]
-    return found if stand else ""
+# The package made anew from what is installed; apt then has no other place to take it from.
+REPACK = """
+set -e
+mkdir -p /srv/again/package/DEBIAN && cd /srv/again
+dpkg-query -L haproxy | while read -r path; do [ -d "$path" ] || echo "$path"; done |
+    tar -c --ignore-failed-read --files-from - 2>/dev/null | tar -x -C package
+dpkg-query -s haproxy | grep -v -e ^Status -e ^Conffiles -e '^ /etc' > package/DEBIAN/control
+for part in preinst postinst prerm postrm conffiles; do
+    [ ! -e /var/lib/dpkg/info/haproxy.$part ] || cp /var/lib/dpkg/info/haproxy.$part package/DEBIAN/$part
+done
+dpkg-deb --build package haproxy.deb
+{ cat package/DEBIAN/control; echo "Filename: ./haproxy.deb"; echo "Size: $(stat -c %s haproxy.deb)"
+  echo "SHA256: $(sha256sum haproxy.deb | cut -d' ' -f1)"; } > Packages
+mv /etc/apt/sources.list sources.list.away
+echo 'deb [trusted=yes] file:/srv/again ./' > /etc/apt/sources.list
+apt-get update
+dpkg --purge haproxy
+"""
+PUT_BACK = """
+dpkg --install /srv/again/haproxy.deb
+systemctl disable --now haproxy
+mv /srv/again/sources.list.away /etc/apt/sources.list
+rm -r /srv/again
+"""
 
 
 @long
-def test_build_opens_installs_and_closes() -> None:
-    before = everything()
+def test_package_that_is_missing_is_installed_without_its_service_and_goes_again() -> None:
+    """What the role has installed it takes away; had the host had it before, it would stay."""
+    state = (
+        "systemctl is-enabled haproxy; systemctl is-active haproxy glasslab-proxy; dpkg-query -W -f '${Status}' haproxy"
+    )
+    pve(REPACK)
     try:
-        done = playbook(BUILD, "--extra-vars", f"build_packages={PACKAGE}")
+        done = playbook(NETWORK)
         assert done.returncode == 0, playbook_lines(done)
-        assert run(PLACES["agent"], "cat", f"/usr/share/{PACKAGE}/here").stdout == "from the mirror\n"
+        assert "packages to install, their own services off: haproxy" in done.stdout
+        assert pve(state, check=False).split()[:3] == ["disabled", "inactive", "active"]
+        assert "changed=0" in playbook(NETWORK).stdout
+        done = playbook(NETWORK, "--extra-vars", "network_state=absent")
+        assert done.returncode == 0, playbook_lines(done)
+        assert "install ok" not in pve(state, check=False)
     finally:
-        run(PLACES["agent"], "apt-get", "purge", "--yes", PACKAGE, check=False)
-    assert "closed again: mode allowlist; open meanwhile: packages.glasslab.test has an address" in done.stdout
-    assert differing(before, everything()) == {}
-
-
-def test_build_closes_when_a_package_fails() -> None:
-    before = everything()
-    done = playbook(BUILD, "--extra-vars", "build_packages=no-such-package")
-    assert done.returncode != 0
-    assert "No package matching 'no-such-package' is available" in playbook_lines(done)
-    assert "closed again: mode allowlist" in done.stdout
-    assert armed() is None
-    assert differing(before, everything()) == {}
-
-
-@long
-def test_build_closes_by_itself_when_the_play_is_killed() -> None:
-    """At the end of the lease; or, killed before the host was seen to be reached, at the end of the guard."""
-    before = everything()
-    given = {"build_packages": PACKAGE, "build_seconds": GUARD, "network_confirm_seconds": GUARD}
-    with running(BUILD, "--extra-vars", json.dumps(given)) as play:
-        wait_for("it is open", lambda: loaded_mode() == "build", 60)
-        kill(play)
-    until_settled(GUARD + 20)
-    assert loaded_mode() == "allowlist"
-    assert differing(before, everything()) == {}
+        pve(PUT_BACK)
+    done = playbook(NETWORK)
+    assert done.returncode == 0, playbook_lines(done)
+    done = playbook(NETWORK, "--extra-vars", "network_state=absent")
+    assert done.returncode == 0, playbook_lines(done)
+    assert "install ok" in pve(state, check=False), "a package that the host had before is the host's"
