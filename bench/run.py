@@ -1,4 +1,4 @@
-"""make bench: what a question costs on the standing lab, in one run; writes bench/results.json.
+"""make bench: what a question and the packet rules cost, in one run on the standing lab; writes bench/results.json.
 
 `results` is a list of {name, design, unit, median, p95, n}; `ratios` divides medians of the same run, for machines
 are too noisy to compare figures of two. The scripted model's own few milliseconds are in every figure.
@@ -75,20 +75,31 @@ def handshakes() -> tuple[dict[str, Any], dict[str, Any]]:
     return direct, figures("handshake", "by the proxy, from the agent's machine", times["agent"])
 
 
+def rules() -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """The packet rules of 50 guests, in namespaces of their own: results and ratios."""
+    command = [sys.executable, str(HERE / "rules.py"), "--json"]
+    done = subprocess.run(command, text=True, capture_output=True, check=False)
+    if done.returncode:
+        lab.fail(f"the packet rules were not measured: {done.stderr.strip() or 'no message'}", 1)
+    found = json.loads(done.stdout)
+    return found["results"], found["ratios"]
+
+
 def main() -> None:
     """Measure, print, write."""
     lab.need_lab()
     here, there = on_agent(), from_here()
     direct, proxied = handshakes()
+    of_rules, ratios_of_rules = rules()
     ratios = {
         "control node / agent's machine": round(there["median"] / here["median"], 2),
         "handshake by the proxy / direct": round(proxied["median"] / direct["median"], 2),
+        **ratios_of_rules,
     }
-    for result in (here, there, direct, proxied):
-        print(f"{result['name']:<9} {result['design']:<40} median {result['median']} ms, p95 {result['p95']} ms")
-    (HERE / "results.json").write_text(
-        json.dumps({"results": [here, there, direct, proxied], "ratios": ratios}, indent=1) + "\n"
-    )
+    results = [here, there, direct, proxied, *of_rules]
+    for one in results:
+        print(f"{one['name']:<9} {one['design']:<48} median {one['median']} {one['unit']}, p95 {one['p95']}")
+    (HERE / "results.json").write_text(json.dumps({"results": results, "ratios": ratios}, indent=1) + "\n")
     print(f"written to {HERE / 'results.json'}; ratios: {ratios}")
 
 
