@@ -1,7 +1,8 @@
 """Defence in depth, as claims that test_mutations.py proves: which layer holds where a part of another one is missing.
 
-A claim's layers are those that close the same way; with all of them away, and not before, the part that it is about
-decides alone.
+A claim's layers close the same way as the mutants' parts: with all of them away the part decides alone, and taking it
+away must make a difference. What no change in the embedded lab can show has no layers, and only a reason: such mutants
+are counted apart, as explained.
 """
 
 from __future__ import annotations
@@ -9,19 +10,48 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# How each layer is taken away as a whole.
+REDIRECT = "iptables -t nat -{} PREROUTING -i vmbr1"
+NAMES = "; ".join(
+    f"{REDIRECT} -d {target} -p {protocol} --dport {port} -j REDIRECT --to-ports {to}"
+    for target, protocol, port, to in (
+        ("203.0.113.53", "udp", 53, 1053),
+        ("203.0.113.53", "tcp", 53, 1053),
+        ("203.0.113.10", "tcp", 443, 14000),
+        ("10.10.10.1", "tcp", 8006, 8007),
+        ("10.10.10.1", "udp", 8006, 8007),
+    )
+)
+CONNECTION = "--state ESTABLISHED -u SEEN_REPLY -t 60 >/dev/null 2>&1"
+HANDLE = "$(nft -a list chain bridge glasslab forward | sed -n 's/.*{} @guests.*handle //p')"
+ADDRESS6 = "ip -6 address {} fe80::1/64 dev vmbr1 {}"
+# How each layer is taken away as a whole, and, where that leaves something behind that is nobody's, how that goes.
 LAYERS = {
-    "policy routes": "for at in 0 1 2 3 4; do while ip rule delete pref 470$at 2>/dev/null; do :; done; done",
-    "policy routes v6": "while ip -6 rule delete pref 4701 2>/dev/null; do :; done",
-    "filter FORWARD": "for way in i o; do iptables -D FORWARD -$way vmbr1 -j GLASSLAB-FORWARD; done",
-    "filter INPUT": "iptables -D INPUT -i vmbr1 -j GLASSLAB-INPUT",
-    "raw sources": "iptables -t raw -D PREROUTING -i vmbr1 -j GLASSLAB-RAW",
-    "raw ports": "iptables -t raw -F GLASSLAB-PORTS",
-    "raw v6": "ip6tables -t raw -F GLASSLAB-RAW; ip6tables -t raw -F GLASSLAB-PORTS",
-    "filter v6": "ip6tables -F GLASSLAB-FORWARD; ip6tables -F GLASSLAB-OUTPUT",
-    "IPv6 off": "echo 0 >/proc/sys/net/ipv6/conf/vmbr1/disable_ipv6",
-    "bridge entering": "nft flush chain bridge glasslab prerouting",
-    "bridge between": "nft flush chain bridge glasslab forward",
+    "policy routes": ("for at in 0 1 2 3 4; do while ip rule delete pref 470$at 2>/dev/null; do :; done; done", ""),
+    "filter FORWARD": ("for way in i o; do iptables -D FORWARD -$way vmbr1 -j GLASSLAB-FORWARD; done", ""),
+    "raw sources": ("iptables -t raw -D PREROUTING -i vmbr1 -j GLASSLAB-RAW", ""),
+    "raw ports": ("iptables -t raw -F GLASSLAB-PORTS", ""),
+    "raw v6": ("ip6tables -t raw -F GLASSLAB-RAW; ip6tables -t raw -F GLASSLAB-PORTS", ""),
+    "IPv6 off": (
+        f"echo 0 >/proc/sys/net/ipv6/conf/vmbr1/disable_ipv6; {ADDRESS6.format('add', 'nodad')}",
+        f"{ADDRESS6.format('delete', '')} 2>/dev/null || :",
+    ),
+    "bridge: what enters": ("nft flush chain bridge glasslab prerouting", ""),
+    "bridge: what enters at the agent's own port": ("nft delete element bridge glasslab guests '{ \"tap101i0\" }'", ""),
+    "bridge: what enters at the log's own port": ("nft delete element bridge glasslab guests '{ \"tap102i0\" }'", ""),
+    "bridge: between guests": ("nft flush chain bridge glasslab forward", ""),
+    "bridge: into a guest's port": (f"nft delete rule bridge glasslab forward handle {HANDLE.format('oifname')}", ""),
+    "bridge: out of a guest's port": (f"nft delete rule bridge glasslab forward handle {HANDLE.format('iifname')}", ""),
+    "redirection for the agent alone": (NAMES.replace("{}", "A"), NAMES.replace("{}", "D")),
+    "services for the agent alone": ("iptables -I GLASSLAB-INPUT -m conntrack --ctstate DNAT -j ACCEPT", ""),
+    "no guest begins a connection": (
+        f"conntrack -I -p tcp -s 10.10.10.10 -d 10.10.10.1 --sport 40000 --dport 22 {CONNECTION}",
+        "conntrack -D -s 10.10.10.10 -p tcp --dport 22 >/dev/null 2>&1 || :",
+    ),
+    "no service begins a connection": (
+        f"conntrack -I -p tcp -s 10.10.10.1 -d 10.10.10.10 --sport 22 --dport 40000 {CONNECTION}",
+        "conntrack -D -s 10.10.10.1 -p tcp --dport 40000 >/dev/null 2>&1 || :",
+    ),
+    "rp_filter": ("echo 0 >/proc/sys/net/ipv4/conf/vmbr1/rp_filter", ""),
 }
 
 
@@ -38,4 +68,47 @@ class Claim:
         return re.search(self.mutants, name) is not None
 
 
-HELD: tuple[Claim, ...] = ()
+ROUTED = ("policy routes", "filter FORWARD")
+PINS = "bridge: what enters"
+SAME = "the same rule as for the agent's own port, under a name behind which nothing attacks here"
+HELD: tuple[Claim, ...] = (
+    Claim(r"-4 rule pref 470[134] .*(vmbr1|10\.10\.10\.0/24) blackhole", ("filter FORWARD",), "FORWARD denies too"),
+    Claim(r"-4 rule pref 4701 iif tap101i0", ("raw ports",), "nothing comes that far from a port outside"),
+    Claim(r"-6 rule pref 4701 iif vmbr1", (PINS, "IPv6 off", "raw v6"), "no IPv6 comes that far"),
+    Claim(
+        r"FORWARD -[io] vmbr1 -j GLASSLAB-FORWARD: removed|iptables .*FORWARD -j DROP", ("policy routes",), "no route"
+    ),
+    Claim(
+        r"iptables raw -A (PREROUTING -i vmbr1 -j )?GLASSLAB-RAW", (PINS, *ROUTED, "rp_filter"), "sources are pinned"
+    ),
+    Claim(r"ip6tables raw .*(vmbr1|GLASSLAB-RAW)", (PINS, "IPv6 off"), "no IPv6 enters, none is on"),
+    Claim(r"GLASSLAB-OUTPUT", (PINS, "IPv6 off", "raw v6"), "no IPv6 is on at the bridge"),
+    Claim(r"vmbr1/disable_ipv6", (PINS, "raw v6"), "no IPv6 enters"),
+    Claim(r"forward: iifname @guests", ("bridge: into a guest's port",), "the other guest's port has its rule"),
+    Claim(r"forward: oifname @guests", ("bridge: out of a guest's port",), "the sender's port has its rule"),
+    Claim(r"any ip saddr", (PINS,), "sources are pinned to ports"),
+    Claim(r"goto allowed-\S+: any iifname", (PINS,), "sources are pinned to ports"),
+    Claim(r"RELATED .*any", (), "errors about the hypervisor's own connections alone are related to them"),
+    Claim(r"GLASSLAB-INPUT -p icmp .*any direction", (), "the hypervisor answers no echo request: it drops it"),
+    Claim(r"GLASSLAB-INPUT .*DNAT.*any", ("redirection for the agent alone",), "only that is redirected"),
+    Claim(r"GLASSLAB-PREROUTING .*any source", ("services for the agent alone",), "INPUT accepts by source"),
+    Claim(r"GLASSLAB-INPUT .*ESTABLISHED.*any direction", ("no guest begins a connection",), "it is dropped"),
+    Claim(r"GLASSLAB-INPUT .*any (origin's|protocol and) port", ("no service begins a connection",), "answers only"),
+    Claim(r"set guests: \"fwpr101p0", ("bridge: what enters at the agent's own port",), "its own port comes first"),
+    Claim(r"set guests: \"fwpr102p0", ("bridge: what enters at the log's own port",), "its own port comes first"),
+    Claim(r"vmbr1 -o vmbr1 .*any (source|dest|port|proto)", ("bridge: between guests",), "the bridge's table holds"),
+    Claim(r"vmbr1 -o vmbr1 -p .*any interface in", ("policy routes",), "nothing else leads into the lab"),
+    Claim(r"vmbr1/arp_ignore", (PINS,), "guests may ask for the gateway's address alone"),
+    Claim(r"vmbr1/accept_source_route", (PINS, "raw sources", *ROUTED), "no IP options enter"),
+    Claim(r"vmbr1/rp_filter", (PINS, "raw sources", *ROUTED), "sources are pinned to ports"),
+    # What nothing in this lab can show.
+    Claim(r"fwpr10[12]p0 -j DROP|iif fwpr10|tap102i0 -j DROP|iif tap102i0|fwpr\+ -j|fwbr102i0", (), SAME),
+    Claim(r"-6 rule pref 4701 iif|ip6tables raw .*(PORTS|tap\+)", (), "IPv6 is off at ports, as Proxmox sets it"),
+    Claim(r"ip6tables filter .*FORWARD", (), "no address of the lab's is IPv6: nothing is routed there"),
+    Claim(r"isolated", (), "there is one agent here; from guest to guest the bridge's table holds"),
+    Claim(r"(accept|send)_redirects", (), "INPUT drops redirects, and nothing goes back to where it came from"),
+    Claim(r"GLASSLAB-INPUT .*any state", (), "what is a reply is established, or an error that has its own rule"),
+    Claim(r"vmbr1 -o vmbr1 .*any (interface|state|direction)", (), "the guests' addresses lie behind the bridge alone"),
+    Claim(r"ctstate INVALID -j RETURN", (), "of no flow: nothing is marked or counted, in this mode"),
+    Claim(r"SERVICES -i lo", (), "for the hypervisor's own look at its services"),
+)

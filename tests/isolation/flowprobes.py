@@ -8,6 +8,7 @@ it by this process, in the machines' network namespaces: a mutant takes millisec
 from __future__ import annotations
 
 import os
+import select
 import socket
 import ssl
 import struct
@@ -60,6 +61,41 @@ def resolver_over_tcp(patience: float) -> None:
     lookup(MODEL, socket.SOCK_STREAM, patience)
 
 
+def echo(address: str) -> Callable[[float], None]:
+    """An echo request, answered."""
+
+    def ask(patience: float) -> None:
+        body = os.urandom(8)
+        head = struct.pack("!BBHHH", 8, 0, 0, 0x474C, 1)
+        words = struct.unpack("!8H", head + body)
+        total = sum(words)
+        total = (total & 0xFFFF) + (total >> 16)
+        checked = head[:2] + struct.pack("!H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + head[4:] + body
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as one:
+            one.settimeout(patience)
+            one.sendto(checked, (address, 0))
+            while body not in (answer := one.recv(512)) or answer[20] != 0:
+                pass
+
+    return ask
+
+
+def refused(address: str) -> Callable[[float], None]:
+    """A datagram to a port where nobody listens: the ICMP error comes back."""
+
+    def ask(patience: float) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.settimeout(patience)
+            one.connect((address, 9))
+            one.send(b"glasslab")
+            try:
+                one.recv(16)
+            except ConnectionRefusedError:
+                return
+
+    return ask
+
+
 LOG: Flow = ("agent", "the log", tls("10.10.10.20", 8088, "10.10.10.20"))
 OUTWARD: tuple[Flow, ...] = (
     ("agent", "the model by its name", tls("", 443, MODEL)),
@@ -68,6 +104,8 @@ OUTWARD: tuple[Flow, ...] = (
 IN_EVERY_MODE: tuple[Flow, ...] = (
     LOG,
     ("pve", "SSH of the agent", tcp("10.10.10.10", 22)),
+    ("pve", "an echo of the agent", echo("10.10.10.10")),
+    ("pve", "a port of the agent that is closed", refused("10.10.10.10")),
     ("pve", "the log's searches", tls("10.10.10.20", 8089, "10.10.10.20")),
     ("pve", "the LAN", tcp("192.168.50.10", 80)),
     ("pve", "the other lab", tcp("10.20.20.10", 80)),
@@ -76,6 +114,22 @@ IN_EVERY_MODE: tuple[Flow, ...] = (
     ("ctl", "the other lab", tcp("10.20.20.10", 80)),
     ("otherlab", "its gateway", tcp("10.20.20.1", 8006)),
 )
+
+
+def at_a_time(tried: int = 280) -> int:
+    """How many of so many questions from ports of their own the resolver answers, asked by the agent all at once."""
+    asked = b"gl\1\0\0\1\0\0\0\0\0\0" + b"".join(bytes([len(one)]) + one.encode() for one in MODEL.split("."))
+    with inside(Path("/run/netns") / f"{LAB_ID}-agent"):
+        lookup(MODEL, socket.SOCK_DGRAM, 1.0)  # from here on the gateway's address is known
+        sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(tried)]
+    for one in sockets:
+        one.sendto(asked + b"\0\0\1\0\1", (RESOLVER, 53))
+    answered: set[socket.socket] = set()
+    while ready := select.select([one for one in sockets if one not in answered], [], [], 0.8)[0]:
+        answered |= set(ready)
+    for one in sockets:
+        one.close()
+    return len(answered)
 
 
 def broken(mode: str = "allowlist", patience: float = 0.7, *, but: tuple[str, ...] = ()) -> list[str]:

@@ -6,18 +6,24 @@ proven here: with the named layer taken away the mutant must make a difference, 
 
 from __future__ import annotations
 
+import re
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import flowprobes
-from attackrows import ROWS
+import logsigns
+from attackrows import ROWS as ATTACKS
 from defence import HELD, LAYERS, Claim
 from firewalls import FWBR
-from isolationtools import LOADER, pve
+from isolationtools import LOADER, pve, run
+from labtools import LAB_ID
+from mutantrows import INNER
+from mutantrows import ROWS as MORE
 from mutations import Mutant
-from observing import observe
+from observing import LINKS, observe
 
 WATCH = "glasslab-network-watch.service glasslab-network-heal.timer"
 # The port outside its bridge, reached under the address that the guest has for its gateway.
@@ -32,12 +38,28 @@ ip link set tap101i0 down
 ip link set tap101i0 address $(cat /run/tap101i0.address)
 rm /run/tap101i0.address
 """
+FILTER = "for call in iptables ip6tables; do echo {} >/proc/sys/net/bridge/bridge-nf-call-$call; done"
+# How each topology is set up, and how it is taken back. `loose` and `third` are made anew for each mutant.
+TOPOLOGIES = {
+    "plain": ("true", "true"),
+    "filtered": (FILTER.format(1), FILTER.format(0)),  # bridged frames pass iptables
+    "fwbr": (f"{FWBR} plug", f"{FWBR} unplug"),  # Proxmox's bridges between
+    "inner": (f"{FWBR} plug; {FILTER.format(1)}", f"{FWBR} unplug; {FILTER.format(0)}"),
+    "loose": ("true", "true"),  # the agent's port outside its bridge
+    "third": ("true", "true"),  # the other lab's port in the lab's bridge
+}
+ROWS = (*ATTACKS, *MORE)
+THIRD = "ip link set tap201i0 master vmbr1 up"
+NOT_THIRD = "ip link set tap201i0 master vmbr2 up"
+# The agent's many flows, and connections that were made up, are forgotten again.
+FORGET = "for end in -s -d; do conntrack -D $end 10.10.10.10; done >/dev/null 2>&1 || :"
+BOUND = 256
 Signs = frozenset[str]
 
 
 @dataclass
 class Result:
-    """What became of a mutant: `caught`, `held` (elsewhere, and proven) or `survived`."""
+    """What became of a mutant: `caught`, `held` (elsewhere, proven), `explained` or `survived`."""
 
     mutant: Mutant
     verdict: str
@@ -49,7 +71,7 @@ class Result:
         """For a report."""
         why = f"{self.held_by}; then " if self.held_by else ""
         more = f" and {len(self.signs) - 2} more" if len(self.signs) > 2 else ""
-        return f"{self.verdict:<8} {self.mutant.name}  [{why}{'; '.join(self.signs[:2])}{more}]"
+        return f"{self.verdict:<9} {self.mutant.name}  [{why}{'; '.join(self.signs[:2])}{more}]"
 
 
 class Bench:
@@ -57,60 +79,99 @@ class Bench:
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
-        self.alone: dict[tuple[str, tuple[str, ...]], Signs] = {}
+        self.alone: dict[tuple[str, tuple[str, ...], bool], tuple[Signs, Signs]] = {}
 
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """While the block runs nothing puts rules back but this program."""
         pve(f"systemctl stop {WATCH}")
+        # One error a second would tell of nothing.
+        run(("exec", "agent"), "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
         try:
             yield
         finally:
+            run(("exec", "agent"), "sysctl", "-qw", "net.ipv4.icmp_ratelimit=1000")
             pve(f"{LOADER} apply; systemctl start {WATCH}")
 
     @contextmanager
     def topology(self, name: str) -> Iterator[None]:
         """The guests' ports as that name says."""
-        pve(f"{FWBR} plug; {LOADER} apply" if name == "fwbr" else "true")
+        before, after = TOPOLOGIES[name]
+        pve(f"{before}; {LOADER} apply")
+        self.alone.clear()
+        if name in ("fwbr", "inner"):
+            LINKS["inner"] = ("pve", "fwbr101i0")
         try:
             yield
         finally:
-            pve(f"{FWBR} unplug; {LOADER} apply" if name == "fwbr" else "true")
+            LINKS.pop("inner", None)
+            pve(f"{after}; {LOADER} apply")
 
-    def signs(self, topology: str, *commands: str) -> Signs:
-        """What can be seen with these changes made; afterwards all is as it was."""
-        changes = "\n".join([LOOSE if topology == "loose" else "", *commands])
+    def signs(self, topology: str, layers: tuple[str, ...] = (), command: str = "", *, bounds: bool = False) -> Signs:
+        """What can be seen without these layers and with that change; afterwards all is as it was."""
+        before, after = {"loose": (LOOSE, NOT_LOOSE), "third": (THIRD, NOT_THIRD)}.get(topology, ("", ""))
+        away = [LAYERS[layer][0] for layer in layers]
+        back = [LAYERS[layer][1] for layer in layers]
         try:
-            pve(f"set -e\n{changes}")
-            return self.look(flows=topology != "loose")
+            pve("\n".join(["set -e", before, *away, command]))
+            return self.look(topology, bounds=bounds)
         finally:
-            pve((NOT_LOOSE if topology == "loose" else "") + f"{LOADER} apply")
+            pve("\n".join([after, *back, f"{LOADER} apply"]))
 
-    def look(self, *, flows: bool) -> Signs:
-        """Which attacks get through and which flows are broken."""
-        seen = observe(ROWS, self.mode)
-        found = {f"open: {name}" for name, one in seen.items() if one.verdict == "reachable"}
-        if not flows:
-            return frozenset(found)
-        return frozenset(found | {f"broken: {line}" for line in flowprobes.broken(self.mode)})
+    def look(self, topology: str, *, bounds: bool = False) -> Signs:
+        """Which attacks get through, which flows are broken, what the witness writes; with `bounds` how many flows."""
+        for machine in ("agent", "logs", "pve"):
+            subprocess.run(
+                ["ip", "-n", f"{LAB_ID}-{machine}", "neighbour", "flush", "all"], check=False, capture_output=True
+            )
+        rows = (*ROWS, *INNER) if "inner" in LINKS else ROWS
+        witness = logsigns.Witness()
+        logsigns.tease()
+        found = {f"broken: {line}" for line in flowprobes.broken(self.mode, 0.4)} if topology != "loose" else set()
+        try:
+            seen = observe(rows, self.mode)
+        except AssertionError as error:
+            found.add(f"broken: {error}")
+            seen = observe([row for row in rows if not row.connection], self.mode)
+        found |= {f"open: {name} at {where.split()[0]}" for name, one in seen.items() for where in one.seen}
+        if bounds:
+            pve(FORGET)
+            found |= {"more flows at a time than the bound"} if flowprobes.at_a_time() > BOUND else set()
+            pve(FORGET)
+        return frozenset(found | witness.signs())
 
-    def without(self, topology: str, layers: tuple[str, ...]) -> Signs:
-        """What can be seen with those layers taken away and no mutant."""
-        if (topology, layers) not in self.alone:
-            self.alone[topology, layers] = self.signs(topology, *(LAYERS[layer] for layer in layers))
-        return self.alone[topology, layers]
+    def without(self, topology: str, layers: tuple[str, ...], *, bounds: bool) -> tuple[Signs, Signs]:
+        """What can always, and what can at times, be seen with those layers taken away and no mutant."""
+        key = topology, layers, bounds
+        if key not in self.alone:
+            looks = [self.signs(topology, layers, bounds=bounds) for _ in range(2)]
+            self.alone[key] = frozenset.intersection(*looks), frozenset.union(*looks)
+        return self.alone[key]
+
+    def difference(self, mutant: Mutant, layers: tuple[str, ...]) -> Signs:
+        """What a mutant changes of what can be seen without these layers; what is not seen twice is not counted."""
+        bounds = re.search("connlimit|LIMIT", mutant.part) is not None
+        always, ever = self.without(mutant.topology, layers, bounds=bounds)
+        found: list[Signs] = []
+        for _ in range(2):
+            seen = self.signs(mutant.topology, layers, mutant.command, bounds=bounds)
+            found.append((seen - ever) | (always - seen))
+            if not found[-1]:
+                break
+        return frozenset.intersection(*found)
 
     def judge(self, mutant: Mutant) -> Result:
         """Apply one mutant, and where nothing notices, prove or refute what is claimed to hold."""
         began = time.monotonic()
-        signs = self.signs(mutant.topology, mutant.command) ^ self.without(mutant.topology, ())
+        signs = self.difference(mutant, ())
         result = Result(mutant, "caught" if signs else "survived", sorted(signs))
         if not signs and (claim := claim_of(mutant)):
-            taken = [LAYERS[layer] for layer in claim.layers]
-            signs = self.signs(mutant.topology, *taken, mutant.command) ^ self.without(mutant.topology, claim.layers)
-            result.held_by = f"held by {' and '.join(claim.layers)}"
-            result.signs = sorted(signs) or ["nothing even so"]
-            result.verdict = "held" if signs else "survived"
+            result.held_by = f"held by {' and '.join(claim.layers) or claim.why}"
+            result.verdict = "explained"
+            if claim.layers:
+                signs = self.difference(mutant, claim.layers)
+                result.signs = sorted(signs) or ["nothing even so"]
+                result.verdict = "held" if signs else "survived"
         result.seconds = time.monotonic() - began
         return result
 

@@ -2,7 +2,8 @@
 
 A mutant is a shell command on the hypervisor that makes one change. Removed in turn: the rules of our chains, the jumps
 into them, the rules of the bridge's table, the elements of its sets, policy routes, sysctls, isolated ports. Widened is
-what lets pass: a match less (port, interface, address, state ...). What denies is not widened: it would deny more.
+what lets pass: a match less (port, interface, address, state ...). What denies, and what leads to a chain that denies,
+is not widened: it would deny more.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from isolationtools import pve
 
 OURS = "GLASSLAB-"
 TABLE = "bridge glasslab"
-# Targets that let a packet pass, or lead it somewhere; the others deny or log.
-PASSING = ("-j ACCEPT", "-j RETURN", "-j REDIRECT", "-j MASQUERADE", "-j MARK", f"-j {OURS}", f"-g {OURS}")
+# Targets that let a packet pass or turn it; the others deny, log, or lead to chains that do. In the mangle table a
+# RETURN only spares a line of log.
+PASSING = ("-j ACCEPT", "-j RETURN", "-j REDIRECT", "-j MASQUERADE", "-j MARK", f"-g {OURS}MARK")
 # What one widening takes away: a name, and the words of it (None: any word).
 MATCHES: tuple[tuple[str, str], ...] = (
     ("interface in", r"(! )?-i \S+"),
@@ -33,6 +35,7 @@ MATCHES: tuple[tuple[str, str], ...] = (
     ("hardware address", r"-m mac --mac-source \S+"),
     ("state", r"-m conntrack( (! )?--ct\S+ \S+)+"),
     ("direction", r"--ctdir \S+"),
+    ("origin's port", r"--ctorigsrcport \S+"),
     ("origin", r"--ctorigsrc \S+"),
     ("kind of address", r"-m addrtype( --\S+-type \S+)+"),
 )
@@ -54,11 +57,18 @@ class Mutant:
 
     @property
     def topology(self) -> str:
-        """Where the part matters: `fwbr` with Proxmox's bridges between, `loose` with the port outside its bridge."""
-        if re.search(r"\bfw(pr|ln|br)\d+", self.part):
+        """Where the part matters: at the lab's bridge as it is, or in one of mutationbench's TOPOLOGIES."""
+        if re.search(r"GLASSLAB-(ZONE|INNER)|fwbr", self.part):
+            return "inner"
+        if re.search(r"\bfw(pr|ln)\d+", self.part) and "tap10" not in self.part:
             return "fwbr"
-        outside = "GLASSLAB-PORTS" in self.part or re.search(r"rule pref \d+ .*iif tap", self.part)
-        return "loose" if outside else "plain"
+        if "goto allowed-" in self.part or "tcp dport 1024-65535" in self.part:
+            return "third"
+        if "GLASSLAB-PORTS" in self.part or re.search(r"rule pref \d+ iif tap", self.part):
+            return "loose"
+        if re.search(r"-i vmbr1 -o vmbr1|DENIED -d 10.10.10.0/24", self.part):
+            return "filtered"
+        return "plain"
 
 
 def rules_of(tool: str, saved: str) -> Iterator[Mutant]:
@@ -79,7 +89,7 @@ def rules_of(tool: str, saved: str) -> Iterator[Mutant]:
         kind = f"{tool} {'jump' if is_jump else 'log' if '-j NFLOG' in line else 'rule'}"
         where = f"{tool} -t {table} -{{}} {chain} {number}"
         yield Mutant(kind, part, "removed", where.format("D"))
-        if any(target in rest for target in PASSING):
+        if any(target in rest for target in PASSING) and not (table == "mangle" and "-j RETURN" in rest):
             for what, pattern in MATCHES:
                 wider = re.sub(rf"(^| ){pattern}(?= |$)", "", rest).strip()
                 if wider != rest and loads(wider):
@@ -104,8 +114,8 @@ def bridge_of(listed: list[dict[str, Any]], words: dict[int, str]) -> Iterator[M
             kind = "bridge log" if log else "bridge rule"
             at = f"nft delete rule {TABLE} {rule['chain']} handle {rule['handle']}"
             yield Mutant(kind, part, "removed", at)
-            last = next(iter(rule["expr"][-1]))
-            if log or last == "drop" or rule["expr"][-1].get("goto", {}).get("target") == "denied":
+            last = rule["expr"][-1]
+            if log or "drop" in last or last.get("goto", {}).get("target") in ("denied", "entering", "between"):
                 continue
             for position, one in enumerate(rule["expr"]):
                 if "match" in one:
