@@ -15,7 +15,7 @@ In frames, `@name` stands for a MAC or an address that observing.py knows, `@por
 
 from __future__ import annotations
 
-from bridgerows import INWARD, LAYER2, LOGS_OUT, ODD, TUNNELS
+from bridgerows import INWARD, LAYER2, LOGS_OUT, ODD, OVERHEARD, TUNNELS
 from forging import (
     ALL_NODES,
     EVERYBODY,
@@ -198,5 +198,6 @@ ROWS: tuple[Row, ...] = (
     *TUNNELS,
     *ODD,
     *INWARD,
+    *OVERHEARD,
     *LOGS_OUT,
 )

@@ -8,6 +8,7 @@ from forging import (
     ACK,
     AGENT,
     ALL_NODES,
+    ALL_NODES_MAC,
     ALONE,
     EVERY,
     EVERYBODY,
@@ -40,6 +41,7 @@ from forging import (
     overlapping,
     pieces,
     redirect,
+    six,
     tcp,
     tiny,
     udp,
@@ -74,6 +76,9 @@ LAYER2 = (
     Row("L3-sender", "another MAC inside ARP", "agent", (arp(GATEWAY, sha=LOGS_MAC),), VMBR1),
     Row("L4-lan", "who has pve's LAN address", "agent", (arp("192.168.50.2"),), ("reply",)),
     Row("L4-other", "who has its address in the other lab", "agent", (arp("10.20.20.1"),), ("reply",)),
+    # Whoever asked for an address, an answer for it counts: open where either frame is answered.
+    Row("L4-lldp", "the same in an LLDP frame", "agent", (arp("192.168.50.2", to=LLDP),), ("reply",)),
+    Row("L4-eapol", "the same in an EAPOL frame", "agent", (arp("10.20.20.1", to=EAPOL),), ("reply",)),
     Row("L5-22", "logs on 22", "agent", (tcp(LOGS, 22, **TO_LOGS),), ("logs", "reply")),
     Row("L5-8089", "logs on 8089", "agent", (tcp(LOGS, 8089, **TO_LOGS),), ("logs", "reply")),
     Row("L5-udp", "UDP to logs on the log's port", "agent", (udp(LOGS, 8088, **TO_LOGS),), ("logs", "reply")),
@@ -138,6 +143,17 @@ ODD = (
     ),
 )
 
+
+# What the hypervisor itself sends on the bridge and is for somebody else there, or for everybody.
+OVERHEARD = tuple(
+    Row(f"O-{name}", f"hypervisor's {what} heard by the agent", "pve/vmbr1", (frame,), ("agent",))
+    for name, what, frame in (
+        ("flooded", "unicast to a MAC that the bridge has not learnt", udp(LOGS, source=GATEWAY, to="@stranger")),
+        ("multicast", "multicast", udp("224.0.0.251", 5353, source=GATEWAY, to="01:00:5e:00:00:fb")),
+        ("broadcast", "broadcast", udp("10.10.10.255", source=GATEWAY, to=EVERYBODY)),
+        ("six", "IPv6", six(ALL_NODES, source="fe80::1", to=ALL_NODES_MAC)),
+    )
+)
 
 LAN_SIDE, OTHER_SIDE = {"source": LAN, "to": "@pve-lan"}, {"source": OTHER, "to": "@pve-other"}
 PEER = {"source": INTERNET, "sport": 80, "to": "@pve-lan"}

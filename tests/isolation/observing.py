@@ -97,6 +97,7 @@ SENDERS = {
     "lan": ("C lan ping",),
     "otherlab": ("C otherlab ping",),
     "internet": ("C internet ping",),
+    "pve/vmbr1": ("C agent", "C logs"),
 }
 LOOPBACK = {"C pve IPv4": "127.0.0.1", "C pve IPv6": "::1"}
 SINKS = {name: (f"C {name}",) for name in ("agent", "logs", "lan", "internet", "otherlab")} | {
@@ -221,9 +222,11 @@ class Batch:
         found = {}
         for row in self.rows[len(CONTROLS) :]:
             needed = [*SENDERS[row.sender], *itertools.chain.from_iterable(SINKS[where] for where in row.seen)]
-            lost = [tag for tag in self.tags[row.id] if (tag, PORTS[row.sender]) not in at_port]
+            port = PORTS.get(row.sender)  # none where the hypervisor itself is the sender
+            lost = [tag for tag in self.tags[row.id] if (tag, port) not in at_port] if port else []
             why = [f"without {name}" for name in needed if name not in working]
-            why += [self.unsent.get(tag, f"a frame did not come to {PORTS[row.sender]}") for tag in lost]
+            why += [self.unsent.get(tag, f"a frame did not come to {port}") for tag in lost]
+            why += [self.unsent[tag] for tag in self.tags[row.id] if not port and tag in self.unsent]
             why += self.held if row.connection else []
             verdict = "reachable" if seen[row.id] else "unproven" if why else "blocked"
             found[row.id] = Observation(verdict, seen[row.id], "; ".join(why))

@@ -61,7 +61,7 @@ def handed_out(variables: dict[str, Any]) -> dict[str, str]:
     return {name: given[name] if name in given else str(next(free)) for name in names}
 
 
-def sysctls(bridge: str, uplink: str, own_bridges: list[str], *, forwarding: bool) -> dict[str, str]:
+def sysctls(bridge: str, uplink: str, deaf: list[str], *, forwarding: bool) -> dict[str, str]:
     """Settings of the bridge (and where packets are routed, one of the uplink), as paths below /proc/sys."""
     own = f"net/ipv4/conf/{bridge}"
     values = {
@@ -71,8 +71,9 @@ def sysctls(bridge: str, uplink: str, own_bridges: list[str], *, forwarding: boo
         f"{own}/arp_ignore": "1",
         f"{own}/rp_filter": "1",
         f"{own}/send_redirects": "0",
-        # A bridge of Proxmox's firewall has no address, and answers for all the hypervisor's unless told not to.
-        **{f"net/ipv4/conf/{name}/arp_ignore": "8" for name in own_bridges},
+        # A bridge of Proxmox's firewall has no address, and answers for all the hypervisor's unless told not to. A
+        # guest's port does, too: ARP in frames to link-local groups (LLDP) goes past every hook of its bridge.
+        **{f"net/ipv4/conf/{name}/arp_ignore": "8" for name in deaf},
     }
     if forwarding:  # the kernel's look at the way back must see the mark too, or rp_filter drops what is allowed
         values |= {f"{own}/src_valid_mark": "1", f"net/ipv4/conf/{uplink}/src_valid_mark": "1"}
@@ -147,6 +148,7 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
         )
     entries = [name for guest in guests.values() for name in guest["entries"]]
     own_bridges = [guest["own_bridge"] for guest in guests.values() if guest["own_bridge"]]
+    taps = [guest["port"] for guest in guests.values()]
     may_leave = [guests[name]["address"] for name in guests if any(name in senders(flow) for flow in outward)]
     forwarding = bool(routed or (is_open and may_leave))
     return {
@@ -169,7 +171,7 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
         "resolver": resolver(variables, named),
         "services": services(named),
         "forwarding": forwarding,
-        "sysctls": sysctls(bridge, uplink, own_bridges, forwarding=forwarding),
+        "sysctls": sysctls(bridge, uplink, [*taps, *own_bridges], forwarding=forwarding),
         "ip_rules": ip_rules(bridge, subnet, entries + own_bridges, forwarding=forwarding),
     }
 
