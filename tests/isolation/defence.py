@@ -51,6 +51,11 @@ LAYERS = {
         f"conntrack -I -p tcp -s 10.10.10.1 -d 10.10.10.10 --sport 22 --dport 40000 {CONNECTION}",
         "conntrack -D -s 10.10.10.1 -p tcp --dport 40000 >/dev/null 2>&1 || :",
     ),
+    "no source routes at any interface": (
+        "echo 1 >/proc/sys/net/ipv4/conf/all/accept_source_route",
+        "echo 0 >/proc/sys/net/ipv4/conf/all/accept_source_route",
+    ),
+    "arp_ignore": ("echo 0 >/proc/sys/net/ipv4/conf/vmbr1/arp_ignore", ""),
     "rp_filter": ("echo 0 >/proc/sys/net/ipv4/conf/vmbr1/rp_filter", ""),
 }
 
@@ -70,9 +75,11 @@ class Claim:
 
 ROUTED = ("policy routes", "filter FORWARD")
 PINS = "bridge: what enters"
+EVERYWHERE = "no source routes at any interface"
 SAME = "the same rule as for the agent's own port, under a name behind which nothing attacks here"
 HELD: tuple[Claim, ...] = (
-    Claim(r"-4 rule pref 470[134] .*(vmbr1|10\.10\.10\.0/24) blackhole", ("filter FORWARD",), "FORWARD denies too"),
+    Claim(r"-4 rule pref 4701 iif vmbr1", ("filter FORWARD", "rp_filter"), "FORWARD denies, and there is no way back"),
+    Claim(r"-4 rule pref 4704", ("filter FORWARD",), "FORWARD denies too"),
     Claim(r"-4 rule pref 4701 iif tap101i0", ("raw ports",), "nothing comes that far from a port outside"),
     Claim(r"-6 rule pref 4701 iif vmbr1", (PINS, "IPv6 off", "raw v6"), "no IPv6 comes that far"),
     Claim(
@@ -82,6 +89,9 @@ HELD: tuple[Claim, ...] = (
         r"iptables raw -A (PREROUTING -i vmbr1 -j )?GLASSLAB-RAW", (PINS, *ROUTED, "rp_filter"), "sources are pinned"
     ),
     Claim(r"ip6tables raw .*(vmbr1|GLASSLAB-RAW)", (PINS, "IPv6 off"), "no IPv6 enters, none is on"),
+    Claim(
+        r"entering: .*@neighbours accept: any iifname . arp daddr", ("arp_ignore",), "no other address is answered for"
+    ),
     Claim(r"GLASSLAB-OUTPUT", (PINS, "IPv6 off", "raw v6"), "no IPv6 is on at the bridge"),
     Claim(r"vmbr1/disable_ipv6", (PINS, "raw v6"), "no IPv6 enters"),
     Claim(r"forward: iifname @guests", ("bridge: into a guest's port",), "the other guest's port has its rule"),
@@ -99,7 +109,7 @@ HELD: tuple[Claim, ...] = (
     Claim(r"vmbr1 -o vmbr1 .*any (source|dest|port|proto)", ("bridge: between guests",), "the bridge's table holds"),
     Claim(r"vmbr1 -o vmbr1 -p .*any interface in", ("policy routes",), "nothing else leads into the lab"),
     Claim(r"vmbr1/arp_ignore", (PINS,), "guests may ask for the gateway's address alone"),
-    Claim(r"vmbr1/accept_source_route", (PINS, "raw sources", *ROUTED), "no IP options enter"),
+    Claim(r"vmbr1/accept_source_route", (PINS, "raw sources", *ROUTED, "rp_filter", EVERYWHERE), "no options enter"),
     Claim(r"vmbr1/rp_filter", (PINS, "raw sources", *ROUTED), "sources are pinned to ports"),
     # What nothing in this lab can show.
     Claim(r"fwpr10[12]p0 -j DROP|iif fwpr10|tap102i0 -j DROP|iif tap102i0|fwpr\+ -j|fwbr102i0", (), SAME),

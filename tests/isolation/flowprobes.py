@@ -146,5 +146,9 @@ def broken(mode: str = "allowlist", patience: float = 0.7, *, but: tuple[str, ..
             return f"{place}: {name}: {error}"
         return ""
 
-    with ThreadPoolExecutor(len(flows)) as pool:
-        return [line for line in pool.map(problem, flows) if line]
+    # The agent's first: what it cannot find out by itself, nobody's question has told it yet.
+    found = []
+    for here in ([one for one in flows if one[0] == "agent"], [one for one in flows if one[0] != "agent"]):
+        with ThreadPoolExecutor(len(here)) as pool:
+            found += [line for line in pool.map(problem, here) if line]
+    return found

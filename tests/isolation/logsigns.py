@@ -31,14 +31,22 @@ class Witness:
     """What is written from now on."""
 
     def __init__(self) -> None:
-        self.sizes = {file: file.stat().st_size for file in FOLDER.glob("flows.json*")}
+        self.sizes: dict[Path, int] = {}
+        self.sizes = self.settled()
+
+    @staticmethod
+    def settled() -> dict[Path, int]:
+        """The files' sizes once nothing more is being written."""
+        before, now = None, {}
+        while before != now or before is None:
+            before = now
+            time.sleep(0.12)
+            now = {file: file.stat().st_size for file in FOLDER.glob("flows.json*")}
+        return now
 
     def signs(self) -> set[str]:
         """Which rules wrote at all, by their words; of the denied, whether of allowed flows or its own addresses."""
-        written = -1
-        while written != (now := sum(file.stat().st_size for file in FOLDER.glob("flows.json*"))):
-            written = now
-            time.sleep(0.15)
+        self.settled()
         found = set()
         for file in FOLDER.glob("flows.json*"):
             with file.open(encoding="utf-8", errors="replace") as lines:
