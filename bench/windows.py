@@ -2,8 +2,8 @@
 
     LAB_ID=... bench/windows.py [-n 10] [--json]
 
-On a standing lab of one's own, which it attacks: the prober of the isolation tests knocks 500 times a second while rules
-are taken away and put back. Prints for each event median, p95 and the longest, in ms; the design's bound is 100 ms.
+On a standing lab of one's own, which it attacks: the prober of the isolation tests knocks 500 times a second while
+rules are taken away and put back. Prints for each event median, p95 and the longest, in ms; the bound is 100 ms.
 """
 
 from __future__ import annotations
