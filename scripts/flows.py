@@ -8,6 +8,9 @@ from lab import fail, need_lab, read_log, run
 
 def main() -> None:
     """Compare the last HOURS (default: 24)."""
+    if sys.argv[1:]:
+        print(f"{__doc__}\nHOURS=24 in the environment says how far back.")
+        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
     hours = os.environ.get("HOURS", "").strip()
     if hours and not hours.isdecimal():
         fail(f"HOURS={hours!r} is no number; give whole hours, as in HOURS=24")

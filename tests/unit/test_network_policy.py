@@ -78,6 +78,7 @@ def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
         (guest(port="tap; reboot"), "port 'tap; reboot' is malformed"),
         (guest(mac="02:10:00:00:00:1"), "mac '02:10:00:00:00:1' is malformed"),
         ({"special_ranges": ["10.0.0.0/33"]}, "network_special_ranges: 10.0.0.0/33"),
+        ({"special_ranges": []}, "network_special_ranges: 192.168.0.0/16 is missing"),
         (flow(**{"from": "nobody"}), "from 'nobody' is no guest"),
         (flow(to="example.org"), "to 'example.org' is neither a guest nor"),
         (flow(to="10.10.10.99"), "to 10.10.10.99 is inside the lab's own subnet"),

@@ -188,6 +188,13 @@ def test_program_told_nonsense_says_how_it_is_called(words: list[str], capsys: p
     assert capsys.readouterr().err.startswith("usage: glasslab-network apply | check | heal | remove")
 
 
+def test_program_asked_for_help_says_what_each_verb_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("usage: glasslab-network ")
+    assert "\nheal    put right what differs" in said
+
+
 def test_program_names_all_that_it_cannot_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "nft").write_text("#!/bin/sh\necho nft spoke >&2\nexit 3\n", encoding="utf-8")
     (tmp_path / "nft").chmod(0o755)

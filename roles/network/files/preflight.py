@@ -28,6 +28,16 @@ FIREWALLS = {
     "ufw": "takes other rules along when it is enabled or reloaded; the watcher puts ours back at once",
     "docker": "sets the policy of FORWARD to DROP and makes the host route; ours stand before its chains",
 }
+# What network_special_ranges may not leave out: networks that are somebody's own.
+PRIVATE = (
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "224.0.0.0/3",
+)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
@@ -70,7 +80,13 @@ def policy_problems(policy: dict) -> list[str]:
         ]
     ranges = [(text, network(text)) for text in policy["special_ranges"]]
     problems += [f"network_special_ranges: {text} is not an IPv4 network" for text, value in ranges if value is None]
-    problems += flow_problems(policy, subnet, [value for _, value in ranges if value is not None])
+    special = [value for _, value in ranges if value is not None]
+    problems += [
+        f"network_special_ranges: {text} is missing: it is never the internet"
+        for text in PRIVATE
+        if not any(ipaddress.IPv4Network(text).subnet_of(value) for value in special)
+    ]
+    problems += flow_problems(policy, subnet, special)
     problems += name_problems(policy, subnet)
     if not 1 <= int(policy["connection_limit"]) <= 100_000:
         problems.append(f"network_connection_limit {policy['connection_limit']} must be from 1 to 100000")

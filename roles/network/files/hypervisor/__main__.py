@@ -50,8 +50,12 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] and arguments[0] in change.VERBS:
         return change.main(arguments)
     verb = arguments[0] if len(arguments) == 1 else ""
+    usage = f"usage: glasslab-network {' | '.join([*VERBS, *LONG_VERBS, *change.VERBS])}"
+    if verb in ("-h", "--help"):
+        print(f"{usage}\n\n{__doc__.strip()}")
+        return 0
     if verb not in VERBS | LONG_VERBS:
-        print(f"usage: glasslab-network {' | '.join([*VERBS, *LONG_VERBS, *change.VERBS])}", file=sys.stderr)
+        print(usage, file=sys.stderr)
         return 2
     try:
         # A change that nobody has confirmed goes back before its rules are asserted once more.
