@@ -98,7 +98,7 @@ HELD: tuple[Claim, ...] = (
     Claim(r"forward: oifname @guests", ("bridge: out of a guest's port",), "the sender's port has its rule"),
     Claim(r"any ip saddr", (PINS,), "sources are pinned to ports"),
     Claim(r"goto allowed-\S+: any iifname", (PINS,), "sources are pinned to ports"),
-    Claim(r"RELATED .*any", (), "errors about the hypervisor's own connections alone are related to them"),
+    Claim(r"RELATED .*any", (), "errors are about connections to guests alone (test_hypervisors_own.py)"),
     Claim(r"GLASSLAB-INPUT -p icmp .*any direction", (), "the hypervisor answers no echo request: it drops it"),
     Claim(r"GLASSLAB-INPUT .*DNAT.*any", ("redirection for the agent alone",), "only that is redirected"),
     Claim(r"GLASSLAB-PREROUTING .*any source", ("services for the agent alone",), "INPUT accepts by source"),

@@ -225,6 +225,7 @@ def test_a_port_is_known_by_each_of_its_names(
     one = found["guests"][1]
     assert (one["entries"], one["inner"], one["own_bridge"]) == (entries, inner, own_bridge)
     assert found["sysctls"][f"net/ipv4/conf/{port}/arp_ignore"] == "8"
+    assert ["-6", "pref", "4701", "iif", port, "blackhole"] in found["ip_rules"]
     closed = ["-4", "pref", "4701", "iif", own_bridge, "blackhole"] in found["ip_rules"]
     assert closed == (found["sysctls"].get(f"net/ipv4/conf/{own_bridge}/arp_ignore") == "8") == (own_bridge is not None)
 
