@@ -36,6 +36,7 @@ LAYERS = {
         f"{ADDRESS6.format('delete', '')} 2>/dev/null || :",
     ),
     "bridge: what enters": ("nft flush chain bridge glasslab prerouting", ""),
+    "bridge: what goes to guests": ("nft flush chain bridge glasslab output", ""),
     "bridge: what enters at the agent's own port": ("nft delete element bridge glasslab guests '{ \"tap101i0\" }'", ""),
     "bridge: what enters at the log's own port": ("nft delete element bridge glasslab guests '{ \"tap102i0\" }'", ""),
     "bridge: between guests": ("nft flush chain bridge glasslab forward", ""),
@@ -74,7 +75,7 @@ class Claim:
 
 
 ROUTED = ("policy routes", "filter FORWARD")
-PINS = "bridge: what enters"
+PINS, TOWARDS = "bridge: what enters", "bridge: what goes to guests"
 EVERYWHERE = "no source routes at any interface"
 SAME = "the same rule as for the agent's own port, under a name behind which nothing attacks here"
 HELD: tuple[Claim, ...] = (
@@ -82,9 +83,7 @@ HELD: tuple[Claim, ...] = (
     Claim(r"-4 rule pref 4704", ("filter FORWARD",), "FORWARD denies too"),
     Claim(r"-4 rule pref 4701 iif tap101i0", ("raw ports",), "nothing comes that far from a port outside"),
     Claim(r"-6 rule pref 4701 iif vmbr1", (PINS, "IPv6 off", "raw v6"), "no IPv6 comes that far"),
-    Claim(
-        r"FORWARD -[io] vmbr1 -j GLASSLAB-FORWARD: removed|iptables .*FORWARD -j DROP", ("policy routes",), "no route"
-    ),
+    Claim(r"^iptables .*FORWARD (-[io] vmbr1 -j GLASSLAB-FORWARD|-j DROP): removed", ("policy routes",), "no route"),
     Claim(
         r"iptables raw -A (PREROUTING -i vmbr1 -j )?GLASSLAB-RAW", (PINS, *ROUTED, "rp_filter"), "sources are pinned"
     ),
@@ -92,7 +91,7 @@ HELD: tuple[Claim, ...] = (
     Claim(
         r"entering: .*@neighbours accept: any iifname . arp daddr", ("arp_ignore",), "no other address is answered for"
     ),
-    Claim(r"GLASSLAB-OUTPUT", (PINS, "IPv6 off", "raw v6"), "no IPv6 is on at the bridge"),
+    Claim(r"GLASSLAB-OUTPUT", (PINS, TOWARDS, "IPv6 off", "raw v6"), "no IPv6 is on at the bridge"),
     Claim(r"vmbr1/disable_ipv6", (PINS, "raw v6"), "no IPv6 enters"),
     Claim(r"forward: iifname @guests", ("bridge: into a guest's port",), "the other guest's port has its rule"),
     Claim(r"forward: oifname @guests", ("bridge: out of a guest's port",), "the sender's port has its rule"),
@@ -106,13 +105,14 @@ HELD: tuple[Claim, ...] = (
     Claim(r"GLASSLAB-INPUT .*any (origin's|protocol and) port", ("no service begins a connection",), "answers only"),
     Claim(r"set guests: \"fwpr101p0", ("bridge: what enters at the agent's own port",), "its own port comes first"),
     Claim(r"set guests: \"fwpr102p0", ("bridge: what enters at the log's own port",), "its own port comes first"),
-    Claim(r"vmbr1 -o vmbr1 .*any (source|dest|port|proto)", ("bridge: between guests",), "the bridge's table holds"),
+    Claim(r"vmbr1 -o vmbr1 .*any source", (PINS, "raw sources", "bridge: between guests"), "sources are pinned"),
+    Claim(r"vmbr1 -o vmbr1 .*any (dest|port|proto)", ("bridge: between guests",), "the bridge's table holds"),
     Claim(r"vmbr1 -o vmbr1 -p .*any interface in", ("policy routes",), "nothing else leads into the lab"),
     Claim(r"vmbr1/arp_ignore", (PINS,), "guests may ask for the gateway's address alone"),
     Claim(r"vmbr1/accept_source_route", (PINS, "raw sources", *ROUTED, "rp_filter", EVERYWHERE), "no options enter"),
     Claim(r"vmbr1/rp_filter", (PINS, "raw sources", *ROUTED), "sources are pinned to ports"),
     # What nothing in this lab can show.
-    Claim(r"fwpr10[12]p0 -j DROP|iif fwpr10|tap102i0 -j DROP|iif tap102i0|fwpr\+ -j|fwbr102i0", (), SAME),
+    Claim(r"fwpr10[12]p0 -j DROP|iif fwpr10|tap102i0 -j DROP|iif tap102i0|fwpr\+ -j|fwbr102i0|tap102i0/", (), SAME),
     Claim(r"-6 rule pref 4701 iif|ip6tables raw .*(PORTS|tap\+)", (), "IPv6 is off at ports, as Proxmox sets it"),
     Claim(r"ip6tables filter .*FORWARD", (), "no address of the lab's is IPv6: nothing is routed there"),
     Claim(r"isolated", (), "there is one agent here; from guest to guest the bridge's table holds"),
