@@ -30,6 +30,8 @@ CLOSED_PORTS = (
     ("hypervisor", door("10.10.10.20", tcp=[9])),
     ("hypervisor", door("10.10.10.10", tcp=[9])),
 )
+# Flows, by flowprobes' names, that are none of the lab's and that these firewalls deny.
+DENIED = ("otherlab: its gateway", "pve: an echo of the agent", "pve: a port of the agent that is closed")
 MANAGED = ("controller", door("192.168.50.2", tcp=[22, 8006]))
 
 
@@ -43,7 +45,7 @@ class Firewall:
     present: str  # a command that succeeds when its rules are all there
     closes: tuple[tuple[str, dict[str, Any]], ...]
     opens: tuple[tuple[str, dict[str, Any]], ...] = (MANAGED,)
-    stops: tuple[str, ...] = ()  # flows, by flowprobes' names, that are none of the lab's and that it denies
+    stops: tuple[str, ...] = ()  # flows, by flowprobes' names, that it denies
     before: str = ""
     after: str = ""
 
@@ -56,7 +58,7 @@ PVE_FIREWALL = Firewall(
     present="iptables -C FORWARD -j PVEFW-FORWARD && iptables -C INPUT -j PVEFW-INPUT"
     " && iptables -C tap102i0-IN -j DROP && ebtables -L FORWARD | grep -q PVEFW-FORWARD",
     closes=CLOSED_PORTS,
-    stops=("otherlab: its gateway",),
+    stops=DENIED,
     before=f"{FWBR} plug",
     after=f"{FWBR} unplug; {BRIDGE_CALLS.format(0)}",
 )
@@ -67,7 +69,7 @@ PROXMOX_FIREWALL = Firewall(
     present="nft list chain bridge proxmox-firewall-guests guest-102-in | grep -q drop"
     " && nft list chain inet proxmox-firewall cluster-in | grep -q drop",
     closes=CLOSED_PORTS,
-    stops=("otherlab: its gateway",),
+    stops=DENIED,
 )
 PROXMOX_FIREWALL_FWBR = Firewall(
     "proxmox-firewall, with fwbr bridges",

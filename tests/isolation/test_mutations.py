@@ -37,16 +37,15 @@ def judged(bench: Bench, mutants: Iterable[Mutant], until: float) -> list[Result
     chosen = list(mutants)
     kinds = len({mutant.kind for mutant in chosen})
     with bench.prepared():
-        for wave in (chosen[:kinds], chosen[kinds:]):
+        for wave, deadline in ((chosen[:kinds], float("inf")), (chosen[kinds:], until)):
             for topology in TOPOLOGIES:
                 here = [mutant for mutant in wave if mutant.topology == topology]
-                if not here or (wave is not chosen[:kinds] and results and time.monotonic() > until):
+                if not here or time.monotonic() > deadline:
                     continue
                 with bench.topology(topology):
-                    for number, mutant in enumerate(here):
-                        if len(results) >= kinds and time.monotonic() > until and number:
-                            break
-                        results.append(bench.judge(mutant))
+                    for mutant in here:
+                        if time.monotonic() < deadline:
+                            results.append(bench.judge(mutant))
     return results
 
 
