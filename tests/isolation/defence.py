@@ -108,7 +108,7 @@ HELD: tuple[Claim, ...] = (
     Claim(r"vmbr1 -o vmbr1 .*any source", (PINS, "raw sources", "bridge: between guests"), "sources are pinned"),
     Claim(r"vmbr1 -o vmbr1 .*any (dest|port|proto)", ("bridge: between guests",), "the bridge's table holds"),
     Claim(r"vmbr1 -o vmbr1 -p .*any interface in", ("policy routes",), "nothing else leads into the lab"),
-    Claim(r"vmbr1/arp_ignore", (PINS,), "guests may ask for the gateway's address alone"),
+    Claim(r"(vmbr1|fwbr101i0)/arp_ignore", (PINS,), "guests may ask for the gateway's address alone"),
     Claim(r"vmbr1/accept_source_route", (PINS, "raw sources", *ROUTED, "rp_filter", EVERYWHERE), "no options enter"),
     Claim(r"vmbr1/rp_filter", (PINS, "raw sources", *ROUTED), "sources are pinned to ports"),
     # What nothing in this lab can show.

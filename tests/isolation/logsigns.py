@@ -44,17 +44,21 @@ class Witness:
             now = {file: file.stat().st_size for file in FOLDER.glob("flows.json*")}
         return now
 
-    def signs(self) -> set[str]:
-        """Which rules wrote at all, by their words; of the denied, whether of allowed flows or its own addresses."""
+    def lines(self) -> list[dict[str, object]]:
+        """What has been written since."""
         self.settled()
-        found = set()
+        found = []
         for file in FOLDER.glob("flows.json*"):
             with file.open(encoding="utf-8", errors="replace") as lines:
                 lines.seek(self.sizes.get(file, 0))
                 for line in lines:
                     with contextlib.suppress(ValueError):
-                        found.add(self.sign(json.loads(line)))
-        return {f"logged: {sign}" for sign in found}
+                        found.append(json.loads(line))
+        return found
+
+    def signs(self) -> set[str]:
+        """Which rules wrote at all, by their words; of the denied, whether of allowed flows or its own addresses."""
+        return {f"logged: {self.sign(line)}" for line in self.lines()}
 
     @staticmethod
     def sign(line: dict[str, object]) -> str:
