@@ -31,7 +31,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "roles" / "verify" / "files"))
 
 import attacks
-
 import knocks
 
 INTERVAL = 0.002
