@@ -90,7 +90,7 @@ def main() -> None:
     wanted = [word for word in sys.argv[1:] if word != "--soak"]
     if "--soak" in sys.argv[1:]:
         os.environ |= SOAK
-        wanted = wanted or ["unit", "lab: cleared", "lab: demo", "lab: removed"]
+        wanted = wanted or ["unit", "lab: cleared", "lab: demo", "molecule", "lab: removed"]
     chosen = [step for step in steps() if not wanted or any(step[0].startswith(word) for word in wanted)]
     if not chosen:
         sys.exit(f"test.py: no step begins with {' or '.join(wanted)}; there are: {', '.join(n for n, _ in steps())}")

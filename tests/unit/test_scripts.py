@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import ssl
@@ -206,3 +207,13 @@ def test_an_answer_is_shown_by_the_terminal_and_never_obeyed(tmp_path: Path) -> 
         assert done.returncode == 0, done.stderr
         assert "owned" in done.stdout
         assert not {"\x1b", "\x07", "\u202e"} & set(done.stdout + done.stderr)
+
+
+def test_each_room_of_the_isolation_tests_is_in_one_scenario() -> None:
+    """They are named in the scenarios one by one: a room that is forgotten there would never be entered."""
+    named = [
+        name
+        for scenario in sorted((ROOT / "molecule").glob("*/verify.yml"))
+        for name in re.findall(r"- tests/isolation/(test_\w+\.py)$", scenario.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert sorted(named) == sorted(path.name for path in (ROOT / "tests" / "isolation").glob("test_*.py"))
