@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "roles" / "network" / "files"))
-
 from hypervisor import change, effect
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +10,11 @@ import jinja2
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+import guieditor
+import network_files
+
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles" / "network"
-
-
-def load(path: Path) -> Any:
-    """A module that is in no package."""
-    found = importlib.util.spec_from_file_location(path.stem, path)
-    assert found is not None
-    assert found.loader is not None
-    loaded = importlib.util.module_from_spec(found)
-    sys.modules[path.stem] = loaded
-    found.loader.exec_module(loaded)
-    return loaded
-
-
-network_files = load(ROLE / "library" / "network_files.py")
-guieditor = load(ROOT / "tests" / "isolation" / "guieditor.py")
 
 
 def module(

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+import preflight
+
 PREFLIGHT = Path(__file__).resolve().parents[2] / "roles" / "network" / "files" / "preflight.py"
 TOOLS = ("ifreload", "iptables-restore", "iptables-save", "ip6tables-restore", "ip6tables-save", "nft", "ip")
-
-
-def preflight() -> Any:
-    """Under a name of its own: the embedded lab's program has a module `preflight`, too."""
-    found = importlib.util.spec_from_file_location("network_preflight", PREFLIGHT)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("family", ["iptables", "ip6tables"])
@@ -31,7 +21,7 @@ def test_legacy_iptables_is_refused_with_the_remedy(
         variant = "legacy" if tool == f"{family}-save" else "nf_tables"
         (tmp_path / tool).write_text(f"#!/bin/sh\necho '{tool} v1.8.11 ({variant})'\n", encoding="utf-8")
         (tmp_path / tool).chmod(0o755)
-    assert preflight().tool_problems() == [
+    assert preflight.tool_problems() == [
         f"{family}-save is the legacy variant, whose rules cannot be watched: "
         f"update-alternatives --set {family} /usr/sbin/{family}-nft"
     ]

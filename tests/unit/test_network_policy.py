@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -12,31 +11,11 @@ import jinja2
 import pytest
 import yaml
 
+import preflight
+from glasslab_policy import network_policy
+
 ROLE = Path(__file__).resolve().parents[2] / "roles" / "network"
 
-
-def load(name: str) -> Any:
-    """A file of the role under a name of its own: the embedded lab's program has a module `preflight`, too."""
-    found = importlib.util.spec_from_file_location(f"network_{name}", ROLE / "files" / f"{name}.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-def load_policy() -> Any:
-    """The role's filter plugin."""
-    found = importlib.util.spec_from_file_location("glasslab_policy", ROLE / "filter_plugins" / "glasslab_policy.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-preflight = load("preflight")
-network_policy = load_policy().network_policy
 
 DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"))
 DECLARED = list(yaml.safe_load((ROLE / "vars" / "main.yml").read_text(encoding="utf-8"))["network_declared"])

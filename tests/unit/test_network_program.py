@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-ROLE = Path(__file__).resolve().parents[2] / "roles" / "network"
-sys.path.append(str(ROLE / "files"))
+from hypervisor import __main__ as program
+from hypervisor import kernel, ports, settings, tables
 
-from hypervisor import __main__ as program  # noqa: E402  (the role's files are no package; found by the line above)
-from hypervisor import kernel, ports, settings, tables  # noqa: E402  (as above)
+ROLE = Path(__file__).resolve().parents[2] / "roles" / "network"
 
 CHAINS = [":GLASSLAB-INPUT - [0:0]", ":GLASSLAB-FORWARD - [0:0]"]
 V4 = """*filter

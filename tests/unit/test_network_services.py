@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ from typing import Any
 import jinja2
 import yaml
 
-ROLE = Path(__file__).resolve().parents[2] / "roles/network"
-sys.path.insert(0, str(ROLE / "filter_plugins"))
+from glasslab_policy import network_policy
 
-from glasslab_policy import network_policy  # noqa: E402  (the role's filter is no package; found by the line above)
+ROLE = Path(__file__).resolve().parents[2] / "roles/network"
 
 COUNT = 300  # guests; each has a name of its own, and one that all of them share
 WORDS = 64  # of a line, as many as HAProxy reads
