@@ -25,8 +25,8 @@ for folder in ("scripts", "tests/lab", "tests/nspawn", "tests/isolation"):
     sys.path.insert(0, str(ROOT / folder))
 
 import lab  # noqa: E402  (these folders are no packages; found by the lines above)
-from isolationtools import LOADER, pve, wait_for  # noqa: E402
-from prober import probing  # noqa: E402
+from isolationtools import LOADER, pve, wait_for  # noqa: E402  (as above)
+from prober import probing  # noqa: E402  (as above)
 
 BOUND_MS = 100
 REST = 1.0  # seconds

@@ -115,8 +115,9 @@ def main() -> None:
     real_model.keep_key()
     playbook("site.yml")
     answer = stage("The agent is asked", question)
-    playbook("playbooks/verify.yml")
     session = str(answer["session_id"])
+    asked = {"session_id": session, "status": answer["status"]}
+    playbook("playbooks/verify.yml", "--extra-vars", json.dumps({"verify_answered": asked}))
     say()
     say(f"Question: {QUESTION}")
     say(f"Answer:   {folded(str(answer['answer']))}")

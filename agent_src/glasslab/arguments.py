@@ -50,7 +50,7 @@ def validate(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
 
     Raises ArgumentError. A reference in the schema is never fetched.
     """
-    from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
+    from jsonschema import Draft202012Validator
     from referencing import Registry
 
     properties = schema.get("properties", {})

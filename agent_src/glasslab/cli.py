@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from glasslab import __version__
@@ -55,7 +54,7 @@ def _ready_streams() -> None:
     """Put /dev/null in the place of streams that are closed, and let no character be one that cannot be printed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # in this order they get 0, 1 and 2 again
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open as long as we are
+            setattr(sys, name, io.TextIOWrapper(io.FileIO(os.devnull, mode), encoding="utf-8"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -72,7 +72,7 @@ class Server(socketserver.TCPServer):
         except (OSError, OverflowError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise ServeError(
-                f"cannot listen on {host or '0.0.0.0'}:{port}: {reason}; free the port or give another"  # noqa: S104 - text
+                f"cannot listen on {host or '*'}:{port}: {reason}; free the port or give another"
             ) from None
         self.closing = False
         self.max_connections = max_connections
@@ -183,6 +183,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server_version = "glasslab"
     sys_version = ""
     timeout = IDLE_SECONDS
+    _headers_buffer: list[bytes]  # the base class's own, which its type stub leaves out
     rbufsize = 65536
     server: Server
 
@@ -236,7 +237,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response_only(status)
         for name, value in [*((k, v) for k, v in made.items() if k.lower() not in names), *given.items()]:
             self.send_header(name, value)
-        self._headers_buffer.append(b"\r\n" + (body if self.command != "HEAD" else b""))  # type: ignore[attr-defined]  # typeshed leaves this attribute out
+        self._headers_buffer.append(b"\r\n" + (body if self.command != "HEAD" else b""))
         self.flush_headers()
 
     def log_message(self, format: str, *args: Any) -> None:

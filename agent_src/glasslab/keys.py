@@ -36,6 +36,14 @@ def load_signing_key(path: Path, *, make: bool) -> Ed25519PrivateKey:
     return key
 
 
+def is_folder(path: Path) -> bool:
+    """Return whether it is a folder; False also where one may not look, where Path.is_dir raises."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
     """Return the public keys to verify with, by writer: every `WRITER.pub` (PEM) of a folder, or one such file.
 
@@ -44,7 +52,7 @@ def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    files = sorted(path.glob("*.pub")) if os.path.isdir(path) else [path]  # noqa: PTH112 - see settings.py
+    files = sorted(path.glob("*.pub")) if is_folder(path) else [path]
     if not files:
         raise KeyFileError(f"VERIFY_KEYS: no *.pub file in {path}; put the writers' public keys there")
     keys: dict[str, Ed25519PublicKey] = {}

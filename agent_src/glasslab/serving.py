@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import threading
 import uuid
@@ -74,9 +75,9 @@ def load_modules() -> None:
     """Import and run once what a first question would otherwise wait for: MCP's client, its loop, the validator."""
     from anyio.from_thread import start_blocking_portal
 
-    import glasslab.mcp_session  # noqa: F401 - imported for its effect on the first question
     from glasslab.arguments import validate
 
+    importlib.import_module("glasslab.mcp_session")
     with start_blocking_portal():
         pass
     validate({}, {"type": "object", "properties": {}})

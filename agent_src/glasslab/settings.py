@@ -6,14 +6,13 @@ setting), `SearchSettings` for what reads the log back. Each `load()` raises Set
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr
 
-from glasslab.keys import load_signing_key
+from glasslab.keys import is_folder, load_signing_key
 from glasslab.settings_sources import LOOPBACK, AnyPath, CaFile, HecUrl, LabSettings, SettingsError, Token, path_to, url
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class Settings(_HecFields):
         if self.mcp_server == "stdio":
             if self.hec_token_mcp is None:
                 found.append("HEC_TOKEN_MCP is not set; the tool server records with a token of its own: set it")
-            if not os.path.isdir(self.lab_documents):  # noqa: PTH112 - Path's raises where it may not look
+            if not is_folder(self.lab_documents):
                 found.append(f"LAB_DOCUMENTS: {str(self.lab_documents)!r} is no folder; create it or name another one")
         return found
 

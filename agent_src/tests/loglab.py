@@ -120,6 +120,7 @@ class Lab:
     config: Config
     store: Store
     servers: list[Any] = field(default_factory=list)
+    seen: int = 0  # rows stored before the test at hand
 
     @property
     def hec_url(self) -> str:

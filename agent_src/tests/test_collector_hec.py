@@ -37,12 +37,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def lab(running: Lab) -> Lab:
     """The running collector; what was stored before does not count."""
-    running.seen = len(running.rows())  # type: ignore[attr-defined]  # a mark of this test only
+    running.seen = len(running.rows())
     return running
 
 
 def stored(lab: Lab, columns: str = "raw") -> list[Any]:
-    return lab.rows(columns)[lab.seen :]  # type: ignore[attr-defined]  # see above
+    return lab.rows(columns)[lab.seen :]
 
 
 BODIES = {

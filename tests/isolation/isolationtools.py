@@ -22,8 +22,8 @@ VERIFY = ROOT / "roles" / "verify"
 sys.path.insert(0, str(VERIFY / "files"))
 
 import doors  # noqa: E402  (the role's files are no package; found by the line above)
-import plan as planning  # noqa: E402
-import receipt  # noqa: E402
+import plan as planning  # noqa: E402  (as above)
+import receipt  # noqa: E402  (as above)
 
 Probe = dict[str, Any]
 PROBER, PLACER, WATCHER = (
