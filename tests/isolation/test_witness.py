@@ -18,7 +18,7 @@ from glasslab.witness import CLOCKS, compare, earliest
 from isolationtools import LOADER, PLACES, pve, reboot, run, wait_for
 from labtools import STATE
 
-AGENT, LOGS = PLACES["agent"], ("exec", "logs")
+AGENT, LOGS, HYPERVISOR = PLACES["agent"], ("exec", "logs"), PLACES["hypervisor"]
 MODEL, ELSEWHERE = "203.0.113.10", "203.0.113.80"
 MARK = "marker-5e1f2c0d9b"
 QUESTION = "What was the root cause of the incident, and what does our access policy say about it?"
@@ -31,6 +31,14 @@ import json, sqlite3, sys
 rows = sqlite3.connect("file:%s?mode=ro" % sys.argv[1], uri=True).execute(
     "SELECT raw FROM events WHERE sourcetype = 'agent:network' AND received >= ? ORDER BY id", (float(sys.argv[2]),))
 print(json.dumps(list({event["event_id"]: event for event in (json.loads(raw) for raw, in rows)}.values())))
+"""
+# Prints how many kinds of denied packets the witness is counting: its windows take ten seconds, and what it saved last
+# says when each began.
+COUNTING = """
+import json, sqlite3, sys, time
+log = sqlite3.connect("file:%s?mode=ro" % sys.argv[1], uri=True)
+(value,) = log.execute("SELECT value FROM state WHERE name = 'counting'").fetchone()
+print(sum(1 for key, entry in json.loads(value) if key[0] == "denied" and time.time() - entry["since"] < 11))
 """
 # Takes what a test forged out of the log again, for the tests that follow.
 FORGET = """
@@ -118,7 +126,14 @@ def quiet(seconds: float = 1.5) -> None:
     time.sleep(seconds)
 
 
+def nothing_is_being_counted() -> None:
+    """Wait until the witness's windows have ended: what it has just seen one of is counted, and gives no frame yet."""
+    state = "/var/lib/glasslab/witness/witness.sqlite3"
+    wait_for("the windows have ended", lambda: run(HYPERVISOR, "python3", "-c", COUNTING, state).stdout == "0\n", 45)
+
+
 def test_what_passed_and_what_was_denied_are_frames_without_content() -> None:
+    nothing_is_being_counted()
     began = time.time()
     session = ask()
     send(ELSEWHERE, 7001, 7002)

@@ -212,7 +212,11 @@ def unplug(config: Settings) -> None:
 
 def loose(config: Settings) -> list[str]:
     """Ports in no bridge that could be in the lab's; one that is down was taken out on purpose, or cannot be put in."""
-    return [name for name in strays(config) if belongs(name) and is_up(name)] if is_up(config.bridge) else []
+    if not is_up(config.bridge):
+        return []
+    # Up is asked first: a port comes up after it was put in, and is not to be seen halfway.
+    could = [name for name in all_names(config) if exists(name) and is_up(name) and belongs(name)]
+    return [name for name in could if master(name) is None]
 
 
 def up(config: Settings) -> list[str]:
