@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from egresstools import (
     MODEL_ADDRESS,
     RESOLVER,
     SHUT,
+    Question,
     asked,
     dns,
     ends,
@@ -135,6 +137,11 @@ def test_logs_machine_has_no_egress_at_all(seen: dict[str, dict[str, dict[str, o
     assert ends(LOGS, allowed) == ["silent"] * 3
 
 
+def one_by_one(questions: list[Question]) -> list[dict[str, Any]]:
+    """Answers to questions of which a guest may not put all at once over TCP."""
+    return [one for at in range(0, len(questions), 3) for one in asked(AGENT, questions[at : at + 3])]
+
+
 def test_resolver_answers_the_allowed_name_with_an_address_and_nothing_else() -> None:
     kinds = ("AAAA", "HTTPS", "SVCB", "TXT", "NULL", "NS", "SOA", "AXFR", "IXFR")
     chaos = ("version.bind", "servers.bind", "hostname.bind", "auth.bind", "id.server")
@@ -150,16 +157,16 @@ def test_resolver_answers_the_allowed_name_with_an_address_and_nothing_else() ->
     )
     for tcp in (False, True):
         names = [dns(MODEL, kind, tcp=tcp) for kind in ("A", *kinds)]
-        found = [one["got"] for one in asked(AGENT, names)]
+        found = [one["got"] for one in one_by_one(names)]
         assert found == [f"NOERROR {MODEL_ADDRESS}", *["NOERROR NODATA"] * len(kinds)]
         below = [
             dns(f"{label}.{MODEL}", kind, tcp=tcp)
             for label in ("www", "_443._tcp")
             for kind in ("A", "TXT", "NULL", "HTTPS")
         ]
-        assert {one["got"] for one in asked(AGENT, below)} == {"NXDOMAIN"}
+        assert {one["got"] for one in one_by_one(below)} == {"NXDOMAIN"}
         unknown = [dns(name, kind, tcp=tcp) for name in elsewhere for kind in ("A", "TXT", "ANY")]
-        assert {one["got"] for one in asked(AGENT, unknown)} == {"REFUSED"}
+        assert {one["got"] for one in one_by_one(unknown)} == {"REFUSED"}
         assert {one["got"] for one in asked(AGENT, [dns(name, "TXT", **{"class": 3}, tcp=tcp) for name in chaos])} <= {
             "NOTIMP",
             "REFUSED",
@@ -260,6 +267,28 @@ EVENTS = {
     "networking restarts": "systemctl restart networking",
     "both programs are killed": "systemctl kill --signal KILL glasslab-proxy glasslab-resolver",
 }
+
+
+HOLD = """
+import socket, sys
+held = []
+for _ in range(int(sys.argv[1])):
+    one = socket.socket()
+    one.settimeout(0.7)
+    try:
+        one.connect(("203.0.113.53", 53))
+    except TimeoutError:
+        break
+    held.append(one)
+print(len(held))
+"""
+
+
+def test_no_guest_holds_the_resolver() -> None:
+    """It serves twenty connections over TCP; a guest that opens more than its share has the others refused."""
+    pve("conntrack -D -s 10.10.10.10 -p tcp --dport 53 >/dev/null 2>&1 || :")
+    assert run(AGENT, "python3", "-c", HOLD, "8").stdout == "4\n"
+    wait_for("the closed ones are forgotten", lambda: ends(AGENT, [dns(MODEL, tcp=True)]) == ["answered"], 15)
 
 
 @pytest.mark.parametrize("event", EVENTS)

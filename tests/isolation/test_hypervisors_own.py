@@ -75,3 +75,12 @@ def test_a_guest_cannot_complain_about_connections_to_others(what: str) -> None:
     code, mtu, sign = ERRORS[what]
     assert fate(SERVER, code, mtu) == "undisturbed"
     assert fate(AGENT, code, mtu) == sign
+    # And it is this part of the rule that holds: mutants of it are told from here.
+    rule = pve("iptables -S GLASSLAB-INPUT | grep -- --ctorigdst").strip().removeprefix("-A GLASSLAB-INPUT ")
+    wider = rule.replace("--ctorigdst 10.10.10.0/24 ", "")
+    assert wider != rule
+    pve(f"systemctl stop glasslab-network-watch.service; iptables -I GLASSLAB-INPUT {wider}")
+    try:
+        assert fate(SERVER, code, mtu) == sign
+    finally:
+        pve(f"iptables -D GLASSLAB-INPUT {wider}; systemctl start glasslab-network-watch.service")

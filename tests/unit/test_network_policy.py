@@ -86,7 +86,10 @@ def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
         ({"resolver_address": "192.0.2.130"}, "network_names_range 192.0.2.128/25 must not hold 192.0.2.130"),
         ({"names_range": "192.0.2.128/32", "flows": [API, {**WEB, "to": None, "names": ["b.example.org"]}]}, "room"),
         ({"names_range": "10.10.0.0/16"}, "network_names_range 10.10.0.0/16 is not"),
-        ({"connection_limit": 0}, "network_connection_limit 0 must be"),
+        ({"connection_limit": 0}, "network_connection_limit 0 must be from 1 to 100000"),
+        ({"confirm_seconds": -1}, "network_confirm_seconds -1 must be from 5 to 3600"),
+        ({"lease_seconds": 90000}, "network_lease_seconds 90000 must be from 0 to 86400"),
+        (guest(mac="03:10:00:00:00:20"), "mac '03:10:00:00:00:20' is malformed"),
     ],
 )
 def test_refused(changes: dict[str, Any], said: str) -> None:

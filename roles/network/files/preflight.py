@@ -40,7 +40,8 @@ PRIVATE = (
 )
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
-MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
+MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")  # of one machine: the lowest bit would make it a group's
+NUMBERS = {"connection_limit": (1, 100_000), "confirm_seconds": (5, 3_600), "lease_seconds": (0, 86_400)}
 DNS_NAME = re.compile(r"(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -88,8 +89,11 @@ def policy_problems(policy: dict) -> list[str]:
     ]
     problems += flow_problems(policy, subnet, special)
     problems += name_problems(policy, subnet)
-    if not 1 <= int(policy["connection_limit"]) <= 100_000:
-        problems.append(f"network_connection_limit {policy['connection_limit']} must be from 1 to 100000")
+    problems += [
+        f"network_{name} {policy[name]} must be from {least} to {most}"
+        for name, (least, most) in NUMBERS.items()
+        if not least <= int(policy[name]) <= most
+    ]
     return problems
 
 

@@ -14,6 +14,7 @@ from typing import Any
 MARK = "0x47000000/0xff000000"
 RULE_PRIORITY = 4700
 RESOLVER_PORT = 1053
+RESOLVER_CONNECTIONS = 4  # of a guest at a time, over TCP
 PROXY_PORTS_FROM = 14000
 HTTP_PORTS = (80,)
 
@@ -183,6 +184,7 @@ def resolver(variables: dict[str, Any], named: list[dict[str, Any]]) -> dict[str
     return {
         "address": variables["resolver_address"],
         "listen": RESOLVER_PORT,
+        "connections": RESOLVER_CONNECTIONS,
         "sources": list(dict.fromkeys(one["source"] for one in named)),
         "names": {one["name"]: one["address"] for one in named},
     }
