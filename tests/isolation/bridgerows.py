@@ -25,7 +25,9 @@ from forging import (
     OTHER,
     PSH,
     PVE,
+    RST,
     SPOOF,
+    SYN,
     UNCHECKED,
     VMBR1,
     Layers,
@@ -132,6 +134,15 @@ ODD = (
     Row("M-report", "IGMP report", "agent", (igmp("224.0.0.22", 0x16, "239.1.2.3"),), VMBR1),
     Row("M-query-pve", "IGMP query to pve", "agent", (igmp("224.0.0.1", 0x11),), PVE, published=False),
     Row("M-query-logs", "IGMP query to logs", "agent", (igmp("224.0.0.1", 0x11),), ("logs",)),
+    # Segments of no connection, and messages that ask for no echo.
+    *(
+        Row(f"C-pve {flags}", f"flags {flags} to pve's 22", "agent", (tcp(GATEWAY, 22, flags),), PVE, published=False)
+        for flags in (0, RST, ACK, SYN | ACK)
+    ),
+    *(
+        Row(f"C-pve icmp {kind}", "", "agent", (ip(to, AGENT, "@gateway", ["icmp", {"type": kind}]),), PVE, False)
+        for kind, to in ((13, GATEWAY), (42, "192.168.50.2"))
+    ),
     Row("H-pve", "DHCP discover", "agent", (discover(),), PVE, published=False),
     Row("H-logs", "DHCP discover seen by logs", "agent", (discover(),), ("logs",)),
     Row(
@@ -165,6 +176,10 @@ INWARD = (
     Row("N-l4", "LAN to logs, TCP", "lan", (tcp(LOGS, 8088, **LAN_SIDE),), ("logs",)),
     Row("N-l5", "LAN under a lab address", "lan", (udp(LOGS, source=AGENT, to="@pve-lan"),), ("logs",), needs=SPOOF),
     Row("N-l6", "segment of no connection", "lan", (tcp(AGENT, 40000, ACK, **LAN_SIDE),), ("agent",)),
+    *(
+        Row(f"N-l6 {flags}", f"flags {flags} to the agent", "lan", (tcp(AGENT, 40000, flags, **LAN_SIDE),), ("agent",))
+        for flags in (0, RST, RST | ACK, SYN | ACK)
+    ),
     # The stand-in's router knows no way to the lab: what the internet would send comes from its place on the LAN.
     Row("N-i1", "internet to the agent", "lan", (udp(AGENT, **INTERNET_SIDE),), ("agent",)),
     Row("N-i2", "internet to logs, TCP", "lan", (tcp(LOGS, 8088, **INTERNET_SIDE),), ("logs",)),
@@ -216,6 +231,10 @@ LOGS_OUT = (
     Row("G-agent", "logs opens a connection", "logs", (tcp(AGENT, 22, **TO_AGENT),), ("agent", "reply")),
     Row("G-agent-8088", "from 8088", "logs", (tcp(AGENT, 40000, sport=8088, **TO_AGENT),), ("agent", "reply")),
     Row("G-agent-service", "no SYN, to a service", "logs", (tcp(AGENT, 22, ACK, sport=8088, **TO_AGENT),), ("agent",)),
+    *(
+        Row(f"G-agent {flags}", "", "logs", (tcp(AGENT, port, flags, sport=sport, **TO_AGENT),), ("agent",))
+        for flags, sport, port in ((0, 8088, 22), (RST, 8088, 22), (SYN | ACK, 8088, 22), (ACK, 9999, 40000))
+    ),
     Row("G-agent-udp", "UDP to the agent", "logs", (udp(AGENT, **TO_AGENT),), ("agent",)),
     Row("G-overlap", "SYN by fragments", "logs", overlapping(AGENT, 40000, **TO_AGENT), ("agent",), needs=ALONE),
     Row(

@@ -12,7 +12,7 @@ from typing import Any
 
 import lab
 from isolationtools import pve, rules, run, wait_for
-from labtools import ROOT
+from labtools import ANSIBLE, ROOT
 
 LAN = ("ns-exec", "lan")
 CONTROLLERS_PORT = "port-ctl"
@@ -88,7 +88,7 @@ def begun(path: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [str(lab.BIN / "ansible-playbook"), path, *arguments],
         cwd=ROOT,
-        env=os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8", "ANSIBLE_FORCE_COLOR": "0"},
+        env=ANSIBLE,
         text=True,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

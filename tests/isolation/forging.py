@@ -13,7 +13,7 @@ AGENT6 = "fe80::10:ff:fe00:10"
 ALL_NODES, ALL_NODES_MAC = "ff02::1", "33:33:00:00:00:01"
 EVERYBODY = "ff:ff:ff:ff:ff:ff"
 TELLS_NOBODY = 9999  # a port on which nobody serves
-SYN, PSH, ACK = 2, 8, 16
+SYN, RST, PSH, ACK = 2, 4, 8, 16
 # Modes of our rules.
 OPEN = frozenset({"open"})
 NO_SERVICES = frozenset({"open", "closed"})

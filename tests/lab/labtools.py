@@ -51,12 +51,15 @@ def model_calls() -> int:
     return sum(json.loads(line)["path"].endswith("/chat/completions") for line in lines)
 
 
+ANSIBLE = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8", "ANSIBLE_FORCE_COLOR": "0"}
+
+
 def playbook(path: str, *arguments: str) -> Done:
     """Run a playbook of this checkout against the lab under test."""
     return subprocess.run(
         [str(lab.BIN / "ansible-playbook"), path, *arguments],
         cwd=ROOT,
-        env=os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8", "ANSIBLE_FORCE_COLOR": "0"},
+        env=ANSIBLE,
         text=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,
