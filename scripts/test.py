@@ -9,6 +9,7 @@ failed step the end is shown. The last line counts the steps: `N passed, N faile
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,8 @@ def run(name: str, command: list[str], log: Path) -> bool:
 
 def main() -> None:
     """Run the steps whose name begins with one of the arguments, or all of them."""
+    # A background job begins with SIGINT ignored and its children inherit that; some of the tests interrupt theirs.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     wanted = [word for word in sys.argv[1:] if word != "--soak"]
     if "--soak" in sys.argv[1:]:
         os.environ |= SOAK

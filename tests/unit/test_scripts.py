@@ -166,12 +166,7 @@ def test_a_key_that_cannot_be_had(tmp_path: Path) -> None:
 def test_interrupted(number: signal.Signals) -> None:
     code = "import lab, time; lab.run(lambda: (print('begun', flush=True), time.sleep(30)))"
     with subprocess.Popen(
-        # A test run in the background is begun with SIGINT ignored, and children inherit that.
-        ["env", "--default-signal", sys.executable, "-c", code],
-        cwd=SCRIPTS,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", code], cwd=SCRIPTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
