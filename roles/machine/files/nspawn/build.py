@@ -13,6 +13,7 @@ import control
 import destroy
 import image
 import keys
+import lifecycle
 import machine
 import netns
 import standins
@@ -56,13 +57,15 @@ def up(lab: Lab, checkout: Path, wanted: list[str], model: dict[str, Any] | None
     done = ["built the base image"] if image.ensure() else []
     if not state.alive(lab):
         done += _raise_surroundings(lab, checkout, model)
+    lifecycle.settle(lab)
     # a link to a control socket, keys and the program may be newer than the running supervisor: they cost nothing
     keys.ensure(lab)
     state.write(lab.runtime / "ssh_config", keys.configuration(lab), 0o644)
     status = control.ask(lab, verb="status")
     boot = to_boot(status, wanted)
+    version = lifecycle.version(checkout) if boot else ""
     for name in boot:
-        if machine.prepare(lab, name):
+        if machine.prepare(lab, name, version):
             done.append(f"made the disk of {name}")
     if boot:
         done += [f"booted {name}" for name in control.ask(lab, verb="boot", machines=boot)["started"]]

@@ -85,6 +85,24 @@ def kill(lab: Lab, name: str | None = None, deadline: float = 10.0) -> None:
             time.sleep(0.02)
 
 
+def freeze(lab: Lab, name: str, *, on: bool, deadline: float = 5.0) -> bool:
+    """Stop everything in one control group between two instructions, or let it go on; False when there is none.
+
+    Raises LabError when it has not come to rest after `deadline` seconds.
+    """
+    where = directory(lab, roots()[0]) / name
+    switch = where / "cgroup.freeze"
+    if not switch.exists():
+        return False
+    switch.write_text("1" if on else "0")
+    end = time.monotonic() + deadline
+    while on and "frozen 1" not in (where / "cgroup.events").read_text().splitlines():
+        if time.monotonic() > end:
+            raise LabError(f"control group {where} is not frozen after {deadline:.0f} s: {processes(where)[:5]}")
+        time.sleep(0.005)
+    return True
+
+
 def _kill_once(where: Path) -> None:
     switch = where / "cgroup.kill"
     if switch.exists():

@@ -7,8 +7,10 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import keys
 import machine
@@ -38,6 +40,35 @@ def ask(lab: Lab, timeout: float = 60.0, **request: Any) -> dict[str, Any]:
     if "error" in reply or not isinstance(reply, dict):
         raise LabError(f"supervisor of lab {lab.lab_id}: {reply.get('error')}")
     return reply
+
+
+@contextmanager
+def frozen(lab: Lab, machines: list[str], seconds: float = 120.0) -> Iterator[None]:
+    """Hold the machines still during the block, all from one moment on.
+
+    The supervisor lets them go on when the block ends, when this program dies, and after `seconds` in any case: then
+    the block's work was in vain, and LabError is raised.
+    """
+    request = {"verb": "freeze", "machines": machines, "seconds": seconds}
+    with socket.socket(socket.AF_UNIX) as client, client.makefile() as answers:
+        client.settimeout(30.0)
+        _say(lab, client, answers, json.dumps(request), connect=True)
+        yield
+        if not _say(lab, client, answers, "go on").get("held"):
+            raise LabError(f"{', '.join(machines)} could not be held still for long enough ({seconds:.0f} s)")
+
+
+def _say(lab: Lab, client: socket.socket, answers: TextIO, line: str, *, connect: bool = False) -> dict[str, Any]:
+    try:
+        if connect:
+            client.connect(str(socket_path(lab)))
+        client.sendall(line.encode() + b"\n")
+        reply = json.loads(answers.readline() or "{}")
+    except (OSError, ValueError) as error:
+        raise LabError(f"supervisor of lab {lab.lab_id}: {error}: see {lab.logs / 'supervisor.log'}") from None
+    if "error" in reply or not reply:
+        raise LabError(f"supervisor of lab {lab.lab_id}: {reply.get('error', 'it has gone away')}")
+    return dict(reply)
 
 
 def install(lab: Lab) -> None:

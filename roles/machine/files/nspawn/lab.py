@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import cgroups
 import control
 import destroy
 import image
+import lifecycle
 import machine
 import netns
 import preflight
@@ -52,6 +54,24 @@ def command_line(arguments: list[str]) -> argparse.Namespace:
     gone = verbs.add_parser("destroy", parents=[common, owned], help="remove all of the lab")
     gone.add_argument("--cache", action="store_true", help="also the base image and the wheels")
     gone.add_argument("--text", action="store_true", help="say it in words instead of JSON")
+    guests = argparse.ArgumentParser(add_help=False)
+    guests.add_argument("--machines", default="", help="the guests, by comma")
+    named = argparse.ArgumentParser(add_help=False)
+    named.add_argument("--name", default="clean", help="the snapshot's name (default: %(default)s)")
+    taking = verbs.add_parser(
+        "snapshot", parents=[common, owned, guests, named], help="keep the guests' disks as they are"
+    )
+    taking.add_argument("--replace", action="store_true", help="in the place of one that has the name")
+    taking.add_argument("--remove", action="store_true", help="remove it instead")
+    taking.add_argument("--description", default="", help="what it is for")
+    verbs.add_parser(
+        "rollback", parents=[common, owned, guests, named], help="put the guests' disks back, and boot them"
+    )
+    verbs.add_parser(
+        "renew", parents=[common, owned, guests], help="boot successors of guests, which are kept, stopped"
+    )
+    verbs.add_parser("put-back", parents=[common, owned, guests], help="undo renew")
+    verbs.add_parser("let-go", parents=[common, owned, guests], help="remove what renew kept")
     status = verbs.add_parser("status", parents=[common], help="what runs")
     status.add_argument("--json", action="store_true", help="as one JSON object")
     inside = verbs.add_parser("exec", parents=[common], help="run a command inside a machine")
@@ -145,18 +165,69 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
     return _print({"changed": bool(present or removed), "lab_id": lab.lab_id})
 
 
+def _on_guests(lab: topology.Lab, options: argparse.Namespace, work: Callable[[list[str]], list[str]]) -> int:
+    """Have one of the guests' verbs work under the lab's lock."""
+    preflight.root()
+    wanted = topology.machines(options.machines)
+    state.refuse_foreign(lab, options.checkout, options.force)
+    lifecycle.need(lab, wanted)
+    if options.check:
+        done = lifecycle.plan(lab, wanted, options)
+    else:
+        with state.locked(lab):
+            state.refuse_foreign(lab, options.checkout, options.force)
+            done = work(wanted)
+    return _print({"changed": bool(done), "lab_id": lab.lab_id, "machines": done})
+
+
+def do_snapshot(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Take a snapshot, or remove one."""
+    about = {"description": options.description, "version": lifecycle.version(options.checkout)}
+
+    def work(wanted: list[str]) -> list[str]:
+        if options.remove:
+            return lifecycle.forget(lab, wanted, options.name)
+        return lifecycle.snapshot(lab, wanted, options.name, about, replace=options.replace)
+
+    return _on_guests(lab, options, work)
+
+
+def do_rollback(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Put guests back to a snapshot."""
+    return _on_guests(lab, options, lambda wanted: lifecycle.rollback(lab, wanted, options.name))
+
+
+def do_renew(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Boot successors."""
+    version = lifecycle.version(options.checkout)
+    return _on_guests(lab, options, lambda wanted: lifecycle.renew(lab, wanted, version))
+
+
+def do_put_back(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Undo renew."""
+    return _on_guests(lab, options, lambda wanted: lifecycle.put_back(lab, wanted))
+
+
+def do_let_go(lab: topology.Lab, options: argparse.Namespace) -> int:
+    """Remove predecessors."""
+    return _on_guests(lab, options, lambda wanted: lifecycle.let_go(lab, wanted))
+
+
 def do_status(lab: topology.Lab, options: argparse.Namespace) -> int:
     """Say what runs."""
     record = state.load(lab)
     result: dict[str, Any] = {"lab_id": lab.lab_id, "presence": state.presence(lab), "checkout": record.get("checkout")}
     if result["presence"] == "alive":
         result |= {key: value for key, value in control.ask(lab, verb="status").items() if key != "changed"}
+    result["disks"] = lifecycle.known(lab)
     if options.json:
-        return _print(result)
+        return _print({"changed": False, **result})
     print(f"lab {lab.lab_id}: {result['presence']}" + (f", of {result['checkout']}" if result["checkout"] else ""))
     for kind in ("machines", "standins"):
         for name, one in result.get(kind, {}).items():
             print(f"  {kind.rstrip('s')} {name}: " + ", ".join(f"{key} {value}" for key, value in one.items()))
+    for name, disk in result["disks"].items():
+        print(f"  disk of {name}: snapshots {', '.join(one['name'] for one in disk['snapshots']) or 'none'}")
     return 0
 
 
@@ -188,6 +259,11 @@ VERBS = {
     "up": do_up,
     "down": do_down,
     "destroy": do_destroy,
+    "snapshot": do_snapshot,
+    "rollback": do_rollback,
+    "renew": do_renew,
+    "put-back": do_put_back,
+    "let-go": do_let_go,
     "status": do_status,
     "exec": do_exec,
     "ns-exec": do_ns_exec,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import cgroups
@@ -36,8 +38,8 @@ def mounted(lab: Lab, name: str) -> bool:
     return os.path.ismount(root(lab, name))
 
 
-def prepare(lab: Lab, name: str) -> bool:
-    """Mount the machine's overlay and seed it once; True when it was seeded now.
+def prepare(lab: Lab, name: str, version: str = "") -> bool:
+    """Mount the machine's overlay and seed it once; True when it was seeded now. `version` is what it was made by.
 
     A disk whose seeding was cut short, or that lies on another base image than today's, is begun anew.
     """
@@ -53,6 +55,7 @@ def prepare(lab: Lab, name: str) -> bool:
         (folder / part).mkdir(parents=True)
     _mount(lab, name)
     seed.write(lab, MACHINES[name], root(lab, name))
+    (folder / "built.json").write_text(json.dumps({"at": round(time.time(), 3), "version": version or "unknown"}))
     partial = folder / "seeded.new"
     partial.write_text(expected)
     partial.replace(marker)

@@ -119,8 +119,20 @@ class MachineRunner:
             self.process.terminate()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(self.task), HALT_DEADLINE)
-        self.task.cancel()
+        await self.cut()
+
+    async def cut(self) -> None:
+        """End the machine at once, as pulling its plug would."""
+        if self.task is None or self.task.done():
+            return
+        self.task.cancel()  # first: it would boot again what is being killed
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
         cgroups.kill(self.lab, self.name)
+        if self.process is not None:
+            await self.process.wait()
+        keys.forget_connections(self.lab, self.name)
+        self.state, self.reason = "stopped", ""
 
 
 class StandinRunner:

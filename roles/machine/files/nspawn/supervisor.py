@@ -42,6 +42,10 @@ class Supervisor:
         if verb == "boot":
             started = [name for name in request["machines"] if self.machines[name].start()]
             return {"changed": bool(started), "started": started}
+        if verb in ("halt", "cut"):
+            wanted = [one for name in request["machines"] if (one := self.machines[name]).state != "stopped"]
+            await asyncio.gather(*(one.halt() if verb == "halt" else one.cut() for one in wanted))
+            return {"changed": bool(wanted)}
         if verb == "standins":
             return {"changed": await self.set_standins(request.get("model"))}
         if verb == "status":
@@ -54,6 +58,21 @@ class Supervisor:
             self.ended.set()
             return {"changed": True}
         raise LabError(f"unknown request {verb!r}")
+
+    async def hold(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Freeze machines until the client says otherwise, goes away or is too late; True when it said so in time."""
+        frozen = []
+        try:
+            for name in request["machines"]:
+                frozen.append(name)
+                cgroups.freeze(self.lab, self.machines[name].name, on=True)
+            writer.write(json.dumps({"changed": True, "frozen": frozen}).encode() + b"\n")
+            return bool(await asyncio.wait_for(reader.readline(), float(request["seconds"])))
+        except TimeoutError:
+            return False
+        finally:
+            for name in frozen:
+                cgroups.freeze(self.lab, name, on=False)
 
     async def set_standins(self, model: dict[str, Any] | None) -> bool:
         """Start the stand-ins that are missing and replace the one whose command changed; True when it did any."""
@@ -81,7 +100,11 @@ async def serve(lab: Lab) -> None:
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            reply = await supervisor.answer(json.loads(await reader.readline()))
+            request = json.loads(await reader.readline())
+            if request.get("verb") == "freeze":
+                reply = {"changed": False, "held": await supervisor.hold(request, reader, writer)}
+            else:
+                reply = await supervisor.answer(request)
         except (LabError, ValueError, KeyError, TypeError) as error:
             reply = {"error": str(error)}
         writer.write(json.dumps(reply).encode() + b"\n")
