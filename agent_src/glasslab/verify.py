@@ -8,6 +8,9 @@ signed, clock and time rising. And over both writers: every kind from a writer t
 The hypervisor's streams are checked in the same way, with two differences: they have no end but the stream that follows
 them, and a frame that is there twice in the same bytes counts once, since the hypervisor sends again what it does not
 know to have arrived.
+
+A writer whose machine was rebuilt has another key since. The old one is kept as WRITER.YYYYmmddTHHMMSSZ.pub, and is
+that of the chains which ended before that moment: each chain has one key.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from glasslab.frames import (
@@ -87,9 +91,26 @@ def verify_session(session_id: str, stored: Sequence[StoredEvent], keys: Mapping
             problems.append(Problem(None, fault))
         else:
             chains.setdefault(item.event["component"], []).append(item)
-    writers = [_writer(name, chain, keys.get(name)) for name, chain in sorted(chains.items())]
+    writers = [_writer(name, chain, _key(name, chain, keys)) for name, chain in sorted(chains.items())]
     problems += _missing_clocks(item.event for chain in chains.values() for item in chain)
     return Report(session_id, writers, problems)
+
+
+def _key(name: str, chain: Sequence[StoredEvent], keys: Mapping[str, Ed25519PublicKey]) -> Ed25519PublicKey | None:
+    """Return the writer's key of the time when the chain ended: the first that was retired after it, or today's."""
+    ended = max((item.time for item in chain), default=0.0)
+    retired = sorted((until, key) for key in keys if (until := _retired(name, key)) is not None and until > ended)
+    return keys[retired[0][1]] if retired else keys.get(name)
+
+
+def _retired(name: str, key: str) -> float | None:
+    """Return when the writer's key of that name was retired; None when it is not one."""
+    if not key.startswith(f"{name}."):
+        return None
+    try:
+        return datetime.strptime(key.removeprefix(f"{name}."), "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
 
 
 def _no_frame(item: StoredEvent, session_id: str) -> str | None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -226,6 +227,39 @@ def test_a_chain_signed_with_another_key_is_broken_though_it_is_consistent() -> 
 def test_a_key_found_in_a_frame_counts_for_nothing() -> None:
     report = check(make_session(KEYS), {"agent": PUBLIC["agent"]})
     assert problems(report) == ["mcp None: no public key: VERIFY_KEYS has no mcp.pub"]
+
+
+def at(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def test_a_session_from_before_a_rebuild_is_whole_by_the_key_of_its_time() -> None:
+    old, older, last = make_session(KEYS), make_keys(), make_session(KEYS)[-1].time
+    today = {name: key.public_key() for name, key in make_keys().items()}
+    assert not check(old, today).whole
+    kept = {f"{name}.{at(last + 60)}": key for name, key in PUBLIC.items()}
+    earlier = {f"{name}.{at(last - 60)}": key.public_key() for name, key in older.items()}
+    assert problems(check(old, today | kept | earlier)) == []
+
+
+def test_a_retired_key_signs_nothing_after_its_time() -> None:
+    late, last = make_session(KEYS), make_session(KEYS)[-1].time
+    today = {name: key.public_key() for name, key in make_keys().items()}
+    kept = {f"{name}.{at(last - 60)}": key for name, key in PUBLIC.items()}
+    report = check(late, today | kept)
+    assert {p.text for writer in report.writers for p in writer.problems} == {
+        "signature is not that of the writer's key"
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["agent.old", "agent.20261301T000000Z", "agent.x.20300101T000000Z", "mcp.20300101T000000Z"]
+)
+def test_a_key_under_another_name_is_not_the_writers(name: str) -> None:
+    other = {name: PUBLIC["agent"], "mcp": PUBLIC["mcp"]}
+    assert any(
+        "no public key: VERIFY_KEYS has no agent.pub" in line for line in problems(check(make_session(KEYS), other))
+    )
 
 
 def test_an_event_no_writer_could_have_sent_is_reported_not_raised() -> None:
