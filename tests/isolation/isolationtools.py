@@ -134,7 +134,7 @@ def take_receipt(*, disruptive: bool = False, accepted: list[dict[str, Any]] | N
     planned = plan(known, begun, disruptive=disruptive)
     machines = planned.pop("machines")
     with ThreadPoolExecutor(len(machines)) as pool:
-        texts = list(pool.map(knocked, machines, machines.values()))
+        texts = dict(zip(machines, pool.map(knocked, machines, machines.values()), strict=True))
         ends = planned.pop("ends")
         said = list(pool.map(lambda machine: watching(ends[machine], machine), ends))
     result: dict[str, Any] = receipt.receipt(

@@ -98,6 +98,7 @@ class World:
             self.places["agent, forging"] = {"sent": len(self.plan["forged"]["agent"]), "failed": {}}
         self.ended: dict[str, Any] = {"rules": {**RULES, "mode": mode}, "believed": []}
         self.logs_believes: list[str] = []
+        self.overheard: dict[str, str] = {}  # what a machine prints in the place of that
         self.order: dict[str, Any] = {"question": None, "accepted": []}
 
     def alive(self, place: str) -> Any:
@@ -108,15 +109,23 @@ class World:
         wanted = (address, protocol, port, name)
         return next(door for door in self.places[place] if judge.key(door) == wanted)
 
+    def said(self) -> dict[str, dict[str, Any]]:
+        """What each machine printed about its places."""
+        found: dict[str, dict[str, Any]] = {}
+        for place, answers in self.places.items():
+            found.setdefault(self.plan["machine_of"].get(place, place), {})[place] = answers
+        return found
+
     def receipt(self) -> dict[str, Any]:
-        plan = {name: json.dumps(self.plan[name]) for name in ("rows", "kinds", "alive", "forged")}
+        plan = {name: json.dumps(self.plan[name]) for name in ("rows", "kinds", "alive", "forged", "machine_of")}
         ended = {**self.ended, "seen": self.seen, "tags": self.tags}
+        said = {machine: json.dumps(places) for machine, places in self.said().items()}
         result: dict[str, Any] = receipt.receipt(
             {
                 "lab_id": "x",
                 "policy": self.known["policy"],
                 "planned": json.dumps(plan),
-                "knocked": [json.dumps({place: found}) for place, found in self.places.items()],
+                "knocked": {**said, **self.overheard},
                 "begun": json.dumps(BEGUN),
                 "ended": {"pve": json.dumps(ended), "logs": json.dumps({"believed": self.logs_believes})},
                 "hypervisor": "pve",

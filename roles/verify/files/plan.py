@@ -5,8 +5,8 @@ what watch.py printed, "hypervisor_address": where its SSH answers, "targets", "
 [name...], "sandboxes": {place: {guest, unit, allow}}, "controller_command": [words], "outside": [{name, command,
 routes}...], "timeout", "ca", "disruptive"}. Prints {"rows": [...], "kinds": {place: inside, sandbox or outside},
 "machines": {machine: its order for places.py}, "ends": {machine: its order for watch.py afterwards}, "alive": {place:
-[[place, door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}}, each order,
-and each of the others, as one text.
+[[place, door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}, "machine_of":
+{place: the machine that speaks for it}}, each order, and each of the others, as one text.
 """
 
 import json
@@ -37,10 +37,12 @@ def plan(order: dict) -> dict:
         made.from_outside(place["name"])
     kinds = dict.fromkeys(order["guests"], "inside") | dict.fromkeys(order["sandboxes"], "sandbox")
     kinds |= {place["name"]: "outside" for place in order["outside"]}
+    ordered = machines(order, made, frames)
     return {
         "rows": made.rows,
         "kinds": kinds,
-        "machines": machines(order, made, frames),
+        "machines": ordered,
+        "machine_of": {place["name"]: machine for machine, its in ordered.items() for place in its["places"]},
         "ends": ends(order),
         "alive": made.alive,
         "forged": frames,

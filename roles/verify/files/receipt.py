@@ -5,7 +5,7 @@ Usage: receipt.py judge DIRECTORY < JSON     an order; writes TIME.json and late
                                              it is in the log; then a line for each finding, and a summary
        receipt.py show DIRECTORY             the same lines
 
-An order: {"lab_id", "policy", "planned": what plan.py printed, "knocked": [what places.py printed, a machine each],
+An order: {"lab_id", "policy", "planned": what plan.py printed, "knocked": {machine: what places.py printed there},
 "begun": what watch.py printed, "ended": {machine: what watch.py printed}, "hypervisor": the machine that is it,
 "question": {"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by
 either of them on stderr} or null, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
@@ -27,6 +27,7 @@ from typing import Any
 
 import forged
 import judge
+from heard import parsed, places
 
 Receipt = dict[str, Any]
 FIELDS = ("place", "target", "address", "protocol", "port", "name")
@@ -82,15 +83,6 @@ def asked(question: dict | None) -> tuple[dict | None, list[str]]:
     return session, [f"the question's session {session['id']} is not whole in the log: {said}"]
 
 
-def parsed(text: str | None) -> dict:
-    """What a program printed; an empty object when it printed none."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def stamp(seconds: float) -> str:
     """A moment as the receipt writes it."""
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -108,16 +100,16 @@ def version(checkout: str) -> str:
 def receipt(order: dict) -> Receipt:
     """The receipt of an order."""
     policy, planned, began = order["policy"], parsed(order["planned"]), parsed(order["begun"])
-    plan = {name: json.loads(planned[name]) for name in ("rows", "kinds", "alive", "forged")}
+    plan = {name: json.loads(planned[name]) for name in ("rows", "kinds", "alive", "forged", "machine_of")}
     ends = {machine: parsed(text) for machine, text in order["ended"].items()}
     ended, believed = ends[order["hypervisor"]], {machine: end.get("believed", []) for machine, end in ends.items()}
-    places = {place: found for text in order["knocked"] for place, found in parsed(text).items()}
+    heard = places(order["knocked"], plan["machine_of"])
     entries = {guest["address"]: guest["entries"] for guest in policy["guests"]}
-    evidence = judge.Evidence(places, ended.get("seen"), policy["bridge"], entries)
+    evidence = judge.Evidence(heard, ended.get("seen"), policy["bridge"], entries)
     rows = judge.judge(plan, evidence, plan["kinds"])
-    times = [door["time"] for doors in places.values() if isinstance(doors, list) for door in doors]
+    times = [door["time"] for doors in heard.values() if isinstance(doors, list) for door in doors]
     for place, frames in plan["forged"].items():
-        sent = places.get(f"{place}, forging") or {"error": "nothing was sent"}
+        sent = heard.get(f"{place}, forging") or {"error": "nothing was sent"}
         seen = {"sent": sent, "tags": ended.get("tags", [])}
         own = next((guest["entries"] for guest in policy["guests"] if guest["name"] == place), [])
         rows += forged.judge(frames, place, {**seen, "believed": believed}, own)
