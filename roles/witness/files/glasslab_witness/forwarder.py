@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
+import sqlite3
 import sys
 import time
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from glasslab.frames import Frame, frame
 from glasslab_witness.aggregate import Aggregator
 from glasslab_witness.hec import Hec, LogError
-from glasslab_witness.outbox import Outbox
+from glasslab_witness.outbox import Batch, Outbox
 from glasslab_witness.packets import LineError, parse
 from glasslab_witness.spool import Dropped, Spool
 from glasslab_witness.stream import Stream
@@ -26,6 +26,7 @@ from glasslab_witness.tail import Tail
 
 POLL_SECONDS = 0.25
 LONGEST_WAIT = 5.0  # between two attempts while the log is away
+DISK_SECONDS = 1.0  # between two attempts to keep what was seen
 MOST_FRAMES = 200  # in one POST
 MOST_DRIFTS = 20  # lines of the watcher's that get a frame each, in one window; the others are counted
 LARGEST_DRIFT = 4096
@@ -58,10 +59,19 @@ class Forwarder:
 
     def __init__(self, settings: Settings, token: str, key: Ed25519PrivateKey) -> None:
         """Go on where the last process left off."""
-        self.settings = settings
+        self.settings, self._key = settings, key
         self.outbox = Outbox(settings.state)
-        saved = self.outbox.state()
-        self.stream = Stream(key, settings.hec_index, settings.window, saved.get("stream"))
+        self.spool = Spool(settings.spool)
+        self.hec = Hec(settings.hec_url, token, settings.ca, settings.hec_deadline)
+        self._retry = self._wait = 0.0
+        self._taken: Batch | None = None  # by the log; on disk it still waits
+        self._said = ""
+        self._resume()
+
+    def _resume(self) -> None:
+        """Take up what was saved last: what is in memory beside it, nobody would know of."""
+        saved, settings = self.outbox.state(), self.settings
+        self.stream = Stream(self._key, settings.hec_index, settings.window, saved.get("stream"))
         self.counting = Aggregator(settings.window)
         self.counting.restore(saved.get("counting", []))
         self.flows = Tail(settings.flows).resumed(saved.get("flows"))
@@ -70,15 +80,17 @@ class Forwarder:
         self.lost: dict[str, int] = saved.get("lost", {})
         self.drifts: dict[str, float] = saved.get("drifts", {"since": 0.0, "count": 0})
         self.spooled: dict[str, str] = saved.get("spooled", {})
-        self.spool = Spool(settings.spool)
-        self.hec = Hec(settings.hec_url, token, settings.ca, settings.hec_deadline)
-        self._retry = self._wait = 0.0
-        self._said = ""
 
     def run(self, stopping: list[int]) -> None:
         """Work until something is put into `stopping`; what is then being counted stays for the next process."""
         while not stopping:
-            busy = self.read()
+            try:
+                busy = self.read()
+            except (OSError, sqlite3.Error) as error:
+                self._say(f"{self.settings.state} cannot be written ({error}): make room; flows wait in their file")
+                self._resume()
+                time.sleep(DISK_SECONDS)
+                continue
             busy = self.send() or busy
             if not busy:
                 time.sleep(POLL_SECONDS)
@@ -97,22 +109,40 @@ class Forwarder:
         """Send what waits longest, unless the log is being given time; return whether it was taken."""
         if time.monotonic() < self._retry:
             return False
-        batch = self.outbox.oldest()
+        batch = self._taken or self.outbox.oldest()
         if batch is None:
             return False
         try:
-            self.hec.post(batch.body)
+            if batch is not self._taken:
+                self.hec.post(batch.body)
+                self._answer(batch)
+            self._taken = batch
+            self.outbox.sent(batch)
         except LogError as error:
-            self._wait = min(LONGEST_WAIT, self._wait * 2 or 0.5)
-            self._retry = time.monotonic() + self._wait
-            self._say(f"the log at {self.hec.url} does not take what the hypervisor saw: {error}; it waits on disk")
+            self._later(f"the log at {self.hec.url} does not take what the hypervisor saw: {error}; it waits on disk")
             return False
-        for name, session, seq, event_id in batch.receipts:
-            self.spool.answer(name, {"session_id": session, "seq": seq, "event_id": event_id, "acknowledged": True})
-        self.outbox.sent(batch)
+        except sqlite3.Error as error:
+            # Sent again each time, it would fill the log.
+            self._later(f"{self.settings.state} cannot be written ({error}): make room; nothing is sent meanwhile")
+            return False
+        self._taken = None
         self._wait = 0.0
         self._say("the log takes what the hypervisor saw")
         return True
+
+    def _later(self, why: str) -> None:
+        self._wait = min(LONGEST_WAIT, self._wait * 2 or 0.5)
+        self._retry = time.monotonic() + self._wait
+        self._say(why)
+
+    def _answer(self, batch: Batch) -> None:
+        """Tell who dropped receipts that they are in the log; what cannot be told is no reason to send them again."""
+        for name, session, seq, event_id in batch.receipts:
+            said = {"session_id": session, "seq": seq, "event_id": event_id, "acknowledged": True}
+            try:
+                self.spool.answer(name, said)
+            except OSError as error:
+                self._say(f"{self.spool.done}: {error.strerror}: {name} is in the log, and nobody is told so")
 
     def _say(self, text: str) -> None:
         if text != self._said:
@@ -176,10 +206,11 @@ class Forwarder:
         self.spool.sweep()
         dropped = []
         for item in self.spool.waiting():
-            if self.spooled.get(item.path.name) == item.tag:  # sealed by a process that was killed before this line
-                item.path.unlink(missing_ok=True)
-            else:
+            # Sealed already: by a process that was killed before it could remove the file, or where none can.
+            if self.spooled.get(item.path.name) != item.tag:
                 dropped.append(item)
+            else:
+                self.spool.remove(item.path)
         return dropped
 
     def _queue(self, frames: list[Frame], dropped: list[Dropped], *, moved: bool) -> None:
@@ -202,10 +233,11 @@ class Forwarder:
                 [frame("network.receipt", step=0, name=name, sha256=item.sha256, receipt=item.receipt)]
             )
             queued.append((body, [[name, *(events[-1][field] for field in ("session_id", "seq", "event_id"))]]))
-        self.spooled = {item.path.name: item.tag for item in dropped}
+        there = {name: tag for name, tag in self.spooled.items() if (self.settings.spool / name).exists()}
+        self.spooled = there | {item.path.name: item.tag for item in dropped}
         self.outbox.save(self._state(), queued)
         for item in dropped:
-            item.path.unlink(missing_ok=True)
+            self.spool.remove(item.path)
 
     def _losses(self) -> list[Frame]:
         lost, self.lost = self.lost, {}
@@ -241,9 +273,18 @@ def main(settings_path: Path) -> int:
     except (OSError, ValueError, TypeError) as error:
         print(f"glasslab-witness: cannot start: {error}; run playbooks/witness.yml", file=sys.stderr)
         return 2
+    except sqlite3.Error as error:
+        remedy = "make room there; where it is damaged, move it away: what waits in it is lost"
+        print(f"glasslab-witness: cannot start: {settings.state}: {error}: {remedy}", file=sys.stderr)
+        return 2
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda caught, _: stopping.append(caught))
-    with contextlib.suppress(KeyboardInterrupt):
+    try:
         forwarder.run(stopping)
+    except KeyboardInterrupt:
+        return 0
+    except sqlite3.Error as error:  # what was saved cannot be read, either
+        print(f"glasslab-witness: {settings.state}: {error}: mend that; it is tried again", file=sys.stderr)
+        return 1
     return 0
