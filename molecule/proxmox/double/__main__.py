@@ -15,6 +15,7 @@ from typing import Any
 from . import certificates
 from .directory import ROOT, Rule, User
 from .faults import FaultFileError, parse
+from .guests import EmulatedDouble
 from .server import Double
 from .state import SeedError, apply_seed
 
@@ -46,6 +47,12 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--guests", choices=("none", "qemu"), default="none", help="real guests behind the API")
     parser.add_argument("--lab-id", help="with --guests qemu: the embedded lab that guests on vmbr1 plug into")
+    parser.add_argument(
+        "--ssh-port-base",
+        type=int,
+        default=20000,
+        help="other guests' SSH is at 127.0.0.1, this port plus the VMID (default: %(default)s)",
+    )
     return parser
 
 
@@ -64,7 +71,8 @@ def build(options: argparse.Namespace, password: str) -> Double:
     if options.faults and options.faults.exists():
         parse(options.faults.read_text(encoding="utf-8"))
     options.state.mkdir(parents=True, exist_ok=True)
-    double = Double(
+    kind = EmulatedDouble if options.guests == "qemu" else Double
+    double = kind(
         host=options.host,
         port=options.port,
         state=options.state,
@@ -74,6 +82,10 @@ def build(options: argparse.Namespace, password: str) -> Double:
         faults=options.faults,
     )
     double.time_scale = options.time_scale
+    if isinstance(double, EmulatedDouble):
+        # What guests do takes real time: tasks run behind the answer, as on a real host.
+        double.time_scale = options.time_scale or 0.001
+        double.open_guests(options.state / "guests", options.ssh_port_base, options.lab_id)
     if options.images:
         double.images = options.images
     seed.pop("version", None)

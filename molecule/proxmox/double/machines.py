@@ -8,30 +8,16 @@ from typing import Any
 
 from fakepve import schema as pve_schema
 from fakepve.model import PveError, TaskError
-from fakepve.qemu import NET_MODELS, drives_of, join_drive, split_drive, volume_ref, with_mac
+from fakepve.qemu import drives_of, volume_ref, with_mac
 from fakepve.routing import die, param_error, split_list
 
+from .bridges import bridge_of, mac_of
 from .privileges import NOT_CONFIG, privileges_for
 
 Values = dict[str, Any]
 NET = re.compile(r"net\d+")
 KEY_LINE = re.compile(r"(?:.*\s)?(?:ssh-|ecdsa-|sk-)[\w@.-]+ [A-Za-z0-9+/]+=*(?: .*)?")
 CONFIG = "/nodes/{node}/qemu/{vmid}/config"
-
-
-def bridge_of(net: str) -> tuple[str | None, str | None]:
-    """(bridge, VLAN tag) of a network device."""
-    options = dict(part.partition("=")[::2] for part in net.split(","))
-    return options.get("bridge"), options.get("tag")
-
-
-def mac_of(net: str) -> str | None:
-    """The hardware address of a network device."""
-    for part in net.split(","):
-        key, _, value = part.partition("=")
-        if (key in NET_MODELS or key == "macaddr") and value:
-            return value
-    return None
 
 
 class MachinesApi:
@@ -76,13 +62,12 @@ class MachinesApi:
             if line.strip() and not line.startswith("#") and not KEY_LINE.fullmatch(line.strip()):
                 raise die("SSH public key validation error")
 
-    def _check_boot(self, vm: Any, config: Values) -> None:
+    @staticmethod
+    def _check_boot(config: Values) -> None:
+        """fakepve looks at the boot order of a change, not of a new VM."""
         order = str(config.get("boot") or "")
-        if not order.startswith("order="):
-            return
-        known = vm.devices(config) if vm is None else vm.devices({**vm.config, **config})
-        for device in filter(None, order.removeprefix("order=").split(";")):
-            if device not in known:
+        for device in filter(None, order.removeprefix("order=").split(";")) if order.startswith("order=") else ():
+            if device not in config:
                 raise param_error(boot=f"invalid bootorder: device '{device}' does not exist'")
 
     # --------------------------------------------------------- create, change
@@ -100,10 +85,7 @@ class MachinesApi:
         self._check_config(user, vmid, pool, config)
         self.check_drives(user, vmid, config, default)
         self._tidy(config)
-        devices = [key for key in config if re.fullmatch(r"(?:ide|sata|scsi|virtio|net|usb|hostpci)\d+", key)]
-        for device in filter(None, str(config.get("boot") or "").removeprefix("order=").split(";")):
-            if device not in devices and str(config["boot"]).startswith("order="):
-                raise param_error(boot=f"invalid bootorder: device '{device}' does not exist'")
+        self._check_boot(config)
         with self.already_checked():
             upid: str = await super()._qm_create({**v, **config}, user)
         return upid
@@ -217,6 +199,3 @@ class MachinesApi:
             ]
         mac = (mac_of(str(vm.config.get("net0", ""))) or "").lower()
         return {"interfaces": [{"name": "eth0", "hardware-address": mac, "ip-addresses": addresses}]}
-
-
-__all__ = ["MachinesApi", "bridge_of", "join_drive", "mac_of", "split_drive"]

@@ -11,7 +11,7 @@ from fakepve.qemu import drives_of, volume_ref
 
 Values = dict[str, Any]
 VM_KEYS = frozenset(
-    ("vmid", "name", "node", "status", "template", "config", "pending", "snapshots", "lock", "pool", "tags")
+    ("vmid", "name", "node", "status", "template", "config", "pending", "snapshots", "lock", "pool", "tags", "images")
 )
 SEED_KEYS = frozenset(("version", "nodes", "hardware", "storages", "interfaces", "vms"))
 
@@ -70,12 +70,14 @@ def add_vm(double: Any, given: Values) -> Any:
     vm.started_at = None  # a time of its own would make two dumps of one seed differ
     if given.get("pool"):
         double._pool_join(given["pool"], vm.vmid)
-    for _, volume, props in drives_of(config):
+    for key, volume, props in drives_of(config):
         sid, name = volume_ref(volume)
         if sid in double.storages and props.get("media") != "cdrom":
             size = parse_size(props.get("size", "0")) or 0
             volumes = double.storages[sid].setdefault("volumes", {})
             volumes[name] = {"content": "images", "format": "raw", "size": size, "vmid": vm.vmid, "ctime": 0}
+            if key in given.get("images", {}):
+                volumes[name]["file"] = given["images"][key]
     return vm
 
 

@@ -101,10 +101,16 @@ class DownloadApi:
         decoded: str = super()._decode_content(spec, value)
         return decoded
 
-    def _item(self, name: str, volname: str, volume: Values) -> Values:
-        """A volume as it is listed: an image to import, with the size of its file."""
-        item: Values = super()._item(name, volname, volume)
-        return item
+    def store_file(self, storage: str, name: str, size: int, content: str = "iso") -> None:
+        """Note a file on a storage; one that was uploaded is kept beside those that can be downloaded."""
+        super().store_file(storage, name, size, content)
+        given = self.uploaded or {}
+        if given.get("filename") == name and "data" in given:
+            kept = self.images / "uploaded" / name
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_bytes(given["data"])
+            self.storages[storage]["volumes"][f"{content}/{name}"]["file"] = str(kept)
+            self.uploaded = None
 
 
 def _digest(path: Path, algorithm: str) -> str:
