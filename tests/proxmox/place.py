@@ -1,0 +1,84 @@
+"""A place to build in: a Proxmox VE API with the lab's token, and an inventory that names both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import access
+import foreign
+import labinventory
+from pvehost import Double, Host, Token, double
+
+IMAGE = "debian-13-genericcloud-amd64.qcow2"
+USER = "glasslab@pve"
+Guests = dict[str, dict[str, dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """`lab` is the API as the lab's token sees it; `admin` and `state` are there when it is a double's."""
+
+    inventory: Path
+    lab: Host
+    admin: Host | None = None
+    state: Path | None = None
+
+    def save(self, file: Path) -> None:
+        """Write it down for another process of this user."""
+        file.touch(0o600)
+        file.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
+
+
+def load(file: Path) -> Place:
+    """The place that was written down."""
+    given = json.loads(file.read_text(encoding="utf-8"))
+
+    def host(one: dict[str, Any]) -> Host:
+        return Host(**(one | {"token": Token(**one["token"])}))
+
+    return Place(
+        inventory=Path(given["inventory"]),
+        lab=host(given["lab"]),
+        admin=host(given["admin"]) if given["admin"] else None,
+        state=Path(given["state"]) if given["state"] else None,
+    )
+
+
+def image(state: Path) -> dict[str, str]:
+    """Put a cloud image where the double's node finds it; return the variables that name it."""
+    content = b"QFI\xfb" + b"\0" * 1020
+    (state / "images").mkdir(parents=True, exist_ok=True)
+    (state / "images" / IMAGE).write_bytes(content)
+    return {
+        "machine_image_url": f"https://images.glasslab.test/{IMAGE}",
+        "machine_image_checksum": f"sha512:{hashlib.sha512(content).hexdigest()}",
+    }
+
+
+def furnish(one: Double, guests: Guests | None = None, grants: list[access.Grant] | None = None, **own: Any) -> Place:
+    """The lab's pool, token and image on a double, and an inventory beside its state."""
+    api = one.host.api()
+    if not any(pool["poolid"] == foreign.POOL for pool in api.pools.get()):
+        api.pools.post(poolid=foreign.POOL)
+    lab = replace(one.host, token=access.token(api, USER, access.grants() if grants is None else grants))
+    variables = image(one.state) | own
+    inventory = labinventory.write(one.state / "inventory", lab, lab.token, guests, **variables)
+    return Place(inventory, lab, one.host, one.state)
+
+
+@contextmanager
+def own_place(
+    folder: Path, guests: Guests | None = None, *, foreigners: bool = True, **own: Any
+) -> Iterator[tuple[Double, Place]]:
+    """A double of one's own for the time of a block, somebody else's machines on it, furnished."""
+    folder.mkdir(parents=True, exist_ok=True)
+    seed = folder / "seed.json"
+    seed.write_text(json.dumps(foreign.seed() if foreigners else {}), encoding="utf-8")
+    with double(folder, "--token", "none", "--seed", str(seed)) as one:
+        yield one, furnish(one, guests, **own)
