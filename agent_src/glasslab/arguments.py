@@ -1,15 +1,20 @@
-"""Tool arguments as a model sends them: strict JSON, an object, within bounds, and of the tool's schema."""
+"""Tool arguments as a model sends them: strict JSON, an object, within bounds. Their schema: schemas.py."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from glasslab.guardrails import visible_line
 
 MAX_CHARACTERS: Final = 65_536
 MAX_DEPTH: Final = 32
 MAX_INTEGER: Final = 1 << 63
+MAX_KEY: Final = 1_000  # characters of a name in an object
+_SHOWN: Final = 120
 
 
 class ArgumentError(ValueError):
@@ -20,11 +25,17 @@ class ArgumentError(ValueError):
         self.reason = reason
 
 
+def where(path: Sequence[str | int]) -> str:
+    """Return the place of a value for a message, `argument filter/tags/0: `; nothing for the whole of them."""
+    return f"argument {visible_line('/'.join(str(part) for part in path))[:_SHOWN]}: " if path else ""
+
+
 def parse(text: str) -> dict[str, Any]:
     """Return the arguments in a text. An empty text counts as `{}`: it is what models send for a tool without any.
 
     Raises ArgumentError for what json.loads lets through or fails on: NaN, infinity, duplicate keys, oversized
-    integers, deep nesting, lone surrogates, a value that is no object, a text beyond MAX_CHARACTERS.
+    integers, deep nesting, lone surrogates, a value that is no object, a text beyond MAX_CHARACTERS. Its text names
+    the argument, wherever there is one to name.
     """
     if len(text) > MAX_CHARACTERS:
         raise ArgumentError("too_long", f"the arguments have {len(text)} characters; at most {MAX_CHARACTERS}")
@@ -37,77 +48,74 @@ def parse(text: str) -> dict[str, Any]:
     except RecursionError:
         raise ArgumentError("too_deep", f"the arguments nest deeper than {MAX_DEPTH} levels; flatten them") from None
     except json.JSONDecodeError as error:
-        where = f"{error.msg} at character {error.pos}"
-        raise ArgumentError("invalid_json", f"the arguments are not valid JSON ({where}); send one object") from None
+        place = f"{error.msg} at character {error.pos}"
+        raise ArgumentError("invalid_json", f"the arguments are not valid JSON ({place}); send one object") from None
+    _check(value, ())
     if not isinstance(value, dict):
         raise ArgumentError("not_an_object", f"the arguments are a JSON {_kind(value)}; send one object")
-    _check(value, 1)
     return value
 
 
-def validate(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
-    """Check arguments against a tool's input schema; names it does not know are refused unless it says otherwise.
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Stands in the parsed value for what cannot be used: only when all is parsed it is known where that is."""
 
-    Raises ArgumentError. A reference in the schema is never fetched.
-    """
-    from jsonschema import Draft202012Validator
-    from referencing import Registry
-
-    properties = schema.get("properties", {})
-    if "additionalProperties" not in schema and "patternProperties" not in schema:
-        unknown = sorted(set(arguments) - set(properties))
-        if unknown:
-            known = ", ".join(sorted(properties)) or "none"
-            raise ArgumentError("unknown_argument", f"unknown argument {unknown[0][:80]!r}; known arguments: {known}")
-    try:
-        error = next(iter(Draft202012Validator(schema, registry=Registry()).iter_errors(arguments)), None)
-    except Exception as failure:  # a schema that the validator cannot follow must not end the session
-        text = f"the tool's schema cannot be checked ({type(failure).__name__})"
-        raise ArgumentError("schema_unusable", text) from None
-    if error is not None:
-        where = "/".join(str(part) for part in error.absolute_path)
-        raise ArgumentError("schema", f"{f'argument {where}: ' if where else ''}{error.message[:300]}")
+    reason: str
+    text: str
+    key: str | None = None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Refused:
     result: dict[str, Any] = {}
     for name, value in pairs:
         if name in result:
-            raise ArgumentError("duplicate_key", f"the key {name[:80]!r} occurs twice in the arguments; send it once")
+            return _Refused("duplicate_key", "it is given twice; send it once", name)
         result[name] = value
     return result
 
 
-def _constant(name: str) -> NoReturn:
-    raise ArgumentError("not_a_number", f"{name} is no JSON number; send a finite one")
+def _constant(name: str) -> _Refused:
+    return _Refused("not_a_number", f"{name} is no JSON number; send a finite one")
 
 
-def _integer(digits: str) -> int:
+def _integer(digits: str) -> int | _Refused:
     # Counted before it is converted: Python refuses to convert thousands of digits, with an error that says nothing.
     if len(digits) > 20 or not -MAX_INTEGER <= int(digits) < MAX_INTEGER:
-        raise ArgumentError("integer_too_large", f"an integer of {len(digits)} characters; at most 64 bits")
+        return _Refused("integer_too_large", f"an integer of {len(digits)} characters; at most 64 bits")
     return int(digits)
 
 
-def _float(digits: str) -> float:
+def _float(digits: str) -> float | _Refused:
     value = float(digits)
     if not math.isfinite(value):
-        raise ArgumentError("not_a_number", f"{digits[:40]} is too large for a number; send a finite one")
+        return _Refused("not_a_number", f"{digits[:40]} is too large for a number; send a finite one")
     return value
 
 
-def _check(value: object, depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise ArgumentError("too_deep", f"the arguments nest deeper than {MAX_DEPTH} levels; flatten them")
+def _check(value: object, path: tuple[str | int, ...]) -> None:
+    if len(path) >= MAX_DEPTH and isinstance(value, dict | list | _Refused):
+        raise ArgumentError("too_deep", f"{where(path)}nests deeper than {MAX_DEPTH} levels; flatten it")
+    if isinstance(value, _Refused):
+        place = path if value.key is None else (*path, value.key)
+        raise ArgumentError(value.reason, f"{where(place)}{value.text}")
     if isinstance(value, dict):
         for name, item in value.items():
-            _check(name, depth)
-            _check(item, depth + 1)
+            if len(name) > MAX_KEY:
+                raise ArgumentError("too_long", f"{where((*path, name))}its name is too long; at most {MAX_KEY}")
+            _check_text(name, (*path, name))
+            _check(item, (*path, name))
     elif isinstance(value, list):
-        for item in value:
-            _check(item, depth + 1)
-    elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-        raise ArgumentError("lone_surrogate", "a text in the arguments is not valid Unicode (lone surrogate)")
+        for number, item in enumerate(value):
+            _check(item, (*path, number))
+    elif isinstance(value, str):
+        _check_text(value, path)
+
+
+def _check_text(text: str, path: tuple[str | int, ...]) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ArgumentError("lone_surrogate", f"{where(path)}a text is not valid Unicode (lone surrogate)") from None
 
 
 def _kind(value: object) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from glasslab.arguments import ArgumentError, parse, validate
+from glasslab.arguments import ArgumentError, parse
 from glasslab.frames import canonical_json, recordable
 from glasslab.models import Message, Reply, ToolRequest
+from glasslab.schemas import validate
 
 INVALID_NAME: Final = "invalid_tool_name"
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")

@@ -75,7 +75,7 @@ def load_modules() -> None:
     """Import and run once what a first question would otherwise wait for: MCP's client, its loop, the validator."""
     from anyio.from_thread import start_blocking_portal
 
-    from glasslab.arguments import validate
+    from glasslab.schemas import validate
 
     importlib.import_module("glasslab.mcp_session")
     with start_blocking_portal():

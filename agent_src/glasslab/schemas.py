@@ -1,0 +1,135 @@
+"""A tool's input schema, and arguments against it. Nothing is fetched, and nothing takes long, whatever was sent."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from glasslab.arguments import ArgumentError, where
+
+MAX_MATCHED: Final = 2_000  # characters of a text that a pattern is tried on: `re` may take their square
+_SHOWN: Final = 300
+_ERRORS_READ: Final = 20
+_UNBOUNDED: Final = re.compile(r"[*+]|\{\d*,\}")
+_ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:[:=!>]|<[=!]|P<\w+>|[aiLmsux-]+:))?|.", re.DOTALL)
+# With one of these the names of a schema are not all in its own `properties`.
+_COMPOSED: Final = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
+_SAYS_OF_OTHERS: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
+
+
+def validate(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    """Check arguments against a tool's input schema; names it does not know are refused unless it says otherwise.
+
+    Raises ArgumentError, whose text names the argument. A reference in the schema is never fetched.
+    """
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    problem = schema_problem(schema)
+    if problem is not None:
+        raise ArgumentError("schema_unusable", f"the tool's schema cannot be checked: {problem}")
+    named = schema.get("$schema")
+    dialect = _bounded(validator_for({"$schema": str(named)} if named else {}, default=Draft202012Validator))
+    schema = {name: value for name, value in schema.items() if name != "$schema"}  # a reference to it would change back
+    if not any(word in schema for word in _SAYS_OF_OTHERS):
+        if any(word in schema for word in _COMPOSED):
+            schema["unevaluatedProperties"] = False
+        else:
+            _refuse_unknown(arguments, schema)
+    try:
+        made = dialect(schema, registry=Registry())
+        error = best_match(islice(made.iter_errors(arguments), _ERRORS_READ))
+    except Exception as failure:  # a schema that the validator cannot follow must not end the session
+        text = f"the tool's schema cannot be checked ({type(failure).__name__})"
+        raise ArgumentError("schema_unusable", text) from None
+    if error is not None:
+        raise ArgumentError("schema", f"{where(list(error.absolute_path))}{error.message[:_SHOWN]}")
+
+
+def schema_problem(schema: object) -> str | None:
+    """Return why no arguments can be checked against a schema, or None."""
+    if not isinstance(schema, Mapping):
+        return "it is no JSON object"
+    if not isinstance(schema.get("properties", {}), Mapping):
+        return "its properties are no JSON object"
+    for pattern in _patterns(schema):
+        if len(pattern) > MAX_MATCHED or may_take_for_ever(pattern):
+            return f"its pattern {pattern[:80]!r} may take for ever"
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError):
+            return f"its pattern {pattern[:80]!r} is no regular expression"
+    return None
+
+
+def may_take_for_ever(pattern: str) -> bool:
+    """Whether Python's `re` may take exponential time on a pattern, which nothing can stop once it runs.
+
+    True for a group that is repeated without a bound and itself repeats something so, or chooses between parts that
+    do not begin with different letters. Some patterns that are quick are taken for slow ones, never the other way.
+    """
+    groups: list[tuple[bool, list[str]]] = [(False, [""])]  # repeats inside, and how each alternative begins
+    atoms = list(_ATOM.findall(pattern))
+    for number, atom in enumerate(atoms):
+        repeats, begins = groups[-1]
+        if atom[0] == "(":
+            groups.append((False, [""]))
+        elif atom == ")" and len(groups) > 1:
+            groups.pop()
+            clear = len(begins) == 1 or (all(b.isalnum() for b in begins) and len(set(begins)) == len(begins))
+            repeated = bool(_UNBOUNDED.match("".join(atoms[number + 1 : number + 12])))
+            if repeated and (repeats or not clear):
+                return True
+            outer, outer_begins = groups[-1]
+            groups[-1] = (outer or repeats or repeated or not clear, [*outer_begins[:-1], outer_begins[-1] or "("])
+        elif atom == "|":
+            begins.append("")
+        elif _UNBOUNDED.match("".join(atoms[number : number + 12])):
+            groups[-1] = (True, begins)
+        elif not begins[-1]:
+            begins[-1] = atom
+    return False
+
+
+def _refuse_unknown(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    properties = schema.get("properties", {})
+    unknown = sorted(set(arguments) - set(properties))
+    if unknown:
+        known = ", ".join(sorted(properties)) or "none"
+        raise ArgumentError("unknown_argument", f"unknown argument {unknown[0][:80]!r}; known arguments: {known}")
+
+
+@functools.cache
+def _bounded(dialect: Any) -> Any:
+    """Return the dialect's validator, with a bound on what a pattern is tried on."""
+    from jsonschema import ValidationError
+    from jsonschema.validators import extend
+
+    whole = dialect.VALIDATORS["pattern"]
+
+    def pattern(validator: Any, wanted: str, instance: object, schema: Any) -> Iterator[Any]:
+        if isinstance(instance, str) and len(instance) > MAX_MATCHED:
+            yield ValidationError(f"has {len(instance)} characters; at most {MAX_MATCHED} can be matched")
+            return
+        yield from whole(validator, wanted, instance, schema) or ()
+
+    return extend(dialect, {"pattern": pattern})
+
+
+def _patterns(schema: Mapping[str, Any]) -> Iterator[str]:
+    waiting: list[Any] = [schema]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            if isinstance(item.get("pattern"), str):
+                yield item["pattern"]
+            if isinstance(item.get("patternProperties"), Mapping):
+                yield from (name for name in item["patternProperties"] if isinstance(name, str))
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
