@@ -1,6 +1,6 @@
 """What the packet rules cost on a bridge with 50 guests: time to load them, and time a packet against no rules.
 
-    bench/rules.py [--json]
+    .venv/bin/python bench/rules.py [--json]
 
 In network namespaces of its own, made and removed here: a hypervisor with 50 ports at its bridge, two of them with a
 guest behind (iperf3, as the embedded lab's image has it), and one host outside. Rules are rendered by the role's own

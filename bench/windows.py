@@ -1,6 +1,6 @@
 """How long what rules alone close is open after somebody has flushed them: the watcher's time, over many events.
 
-    LAB_ID=... bench/windows.py [-n 10] [--json]
+    LAB_ID=... .venv/bin/python bench/windows.py [-n 10] [--json]
 
 On a standing lab of one's own, which it attacks: the prober of the isolation tests knocks 500 times a second while
 rules are taken away and put back. Prints for each event median, p95 and the longest, in ms; the bound is 100 ms. In
