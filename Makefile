@@ -15,6 +15,7 @@ PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
 GIVEN := QUESTION SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
+GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON
 # As it was typed: of a value given on its command line, make would expand what follows a dollar sign, and run $$(shell ...).
 $(foreach name,$(GIVEN),$(if $(filter command,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 export $(GIVEN)
@@ -26,7 +27,8 @@ MIRRORS := $(filter PIP_% UV_% SSL_CERT_% %_proxy %_PROXY,$(.VARIABLES))
 KEEP := $(subst $(empty) ,$(comma),$(strip HOME PATH LC_ALL LAB_ID CI COLUMNS TERM ANSIBLE_CONFIG $(GIVEN) $(MIRRORS)))
 # What root's programs cache belongs into no user's checkout or home, where only root could remove it.
 ROOTS := ANSIBLE_HOME=/root/.ansible XDG_CACHE_HOME=/root/.cache PYTHONPYCACHEPREFIX=/root/.cache/glasslab MYPY_CACHE_DIR=/dev/null
-AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$$PATH" $(ROOTS))
+# Another inventory than the embedded lab's needs root nowhere but on its own hosts.
+AS_ROOT := $(if $(INVENTORY)$(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$$PATH" $(ROOTS))
 
 LAB := roles/machine/files/nspawn/lab.py
 
@@ -46,8 +48,24 @@ verify: root setup ## Check a session's chains and signatures: make verify [SESS
 flows: root setup ## What the hypervisor saw against what the sessions say: make flows [HOURS=24]
 	@$(AS_ROOT) $(PYTHON) scripts/flows.py
 
+snapshot: root setup ## Keep the guests as they are: make snapshot [SNAPSHOT=clean] [HOSTS=agents] [REPLACE=1|REMOVE=1]
+	@$(AS_ROOT) $(PYTHON) scripts/lifecycle.py snapshot
+
+reset: root setup ## Put the agent back to a snapshot and prove that it works: make reset [SNAPSHOT=clean]
+	@$(AS_ROOT) $(PYTHON) scripts/lifecycle.py reset
+
+rebuild: root setup ## Make the agent anew, with new keys; the old machine goes when the new one is verified (REVERT=1: go back)
+	@$(AS_ROOT) $(PYTHON) scripts/lifecycle.py rebuild
+
+resize: root setup ## Give the guests the sizes of the inventory: make resize INVENTORY=inventories/proxmox
+	@$(AS_ROOT) $(PYTHON) scripts/lifecycle.py resize
+
+status: root setup ## What stands: state, age, version, snapshots (JSON=1: as JSON)
+	@$(AS_ROOT) $(PYTHON) scripts/lifecycle.py status
+
 destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too)
-	@$(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(FORCE),--force) $(if $(CACHE),--cache)
+	@[ -n "$$INVENTORY" ] || $(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(FORCE),--force) $(if $(CACHE),--cache)
+	@[ -z "$$INVENTORY" ] || $(AS_ROOT) env CONFIRM=1 FORCE=$(if $(FORCE),1) CACHE=$(if $(CACHE),1) $(PYTHON) scripts/lifecycle.py destroy
 
 ##@ Working on it
 setup: ## Make .venv, with glasslab in .venv/bin
@@ -75,10 +93,10 @@ lock: setup ## Renew the hash-locked requirements
 	@scripts/lock.sh
 
 root:
-	@[ "$$(id -u)" = 0 ] || command -v sudo >/dev/null || { echo "make: the lab needs root, and sudo is not installed; run this as root" >&2; exit 2; }
-	@[ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; } || { echo "make: the lab needs root: $$(id -un) may not use sudo here, or sudo wants a password and there is no terminal; run this as root" >&2; exit 2; }
+	@[ -n "$$INVENTORY" ] || [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null || { echo "make: the lab needs root, and sudo is not installed; run this as root" >&2; exit 2; }
+	@[ -n "$$INVENTORY" ] || [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; } || { echo "make: the lab needs root: $$(id -un) may not use sudo here, or sudo wants a password and there is no terminal; run this as root" >&2; exit 2; }
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify flows destroy setup setup-lab test soak bench lint unit lock root help
+.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab test soak bench lint unit lock root help

@@ -91,7 +91,7 @@ def find(folder: Path, name: str) -> Snapshot:
             return one
     if not there:
         raise LabError(
-            f"{folder.name} has no snapshot: `make snapshot` takes one, named clean unless NAME=... says else"
+            f"{folder.name} has no snapshot: `make snapshot` takes one, named clean unless SNAPSHOT=... says else"
         )
     names = ", ".join(one["name"] for one in there)
     raise LabError(f"{folder.name} has no snapshot {name!r}: it has {names}")
