@@ -13,6 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 from glasslab import __version__
+from glasslab.results import as_text
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
 from glasslab.transports import Wire
 from glasslab.wire import ANSWER_UNUSABLE, LOG_FAILED
@@ -129,30 +130,7 @@ class HostSession:
             raise translate(error, f"tool {name}") from error
         except (RuntimeError, ValueError) as error:
             return ToolResult(f"Error executing tool {name}: the server's result cannot be used: {error}", True)
-        text = "\n".join(_as_text(block) for block in result.content)
-        return ToolResult(cap(text, self._max_result_bytes), bool(result.is_error), meta=dict(result.meta or {}))
-
-
-def _as_text(block: types.ContentBlock) -> str:
-    """Return a text block's text; of any other block, what it is: the model gets text only."""
-    match block:
-        case types.TextContent():
-            return block.text.encode("utf-8", "replace").decode("utf-8")
-        case types.ImageContent() | types.AudioContent():
-            return f"[{block.type}, {block.mime_type}, {len(block.data)} characters of base64, not shown]"
-        case types.ResourceLink():
-            return f"[resource link {block.uri}, not followed]"
-        case _:
-            return f"[embedded resource {block.resource.uri}, not shown]"
-
-
-def cap(text: str, limit: int) -> str:
-    """Return `text` within `limit` bytes of UTF-8, with a note of what was cut; never a torn character."""
-    data = text.encode("utf-8")
-    if len(data) <= limit:
-        return text
-    kept = data[:limit].decode("utf-8", "ignore")
-    return f"{kept}\n[cut: {len(kept.encode('utf-8'))} of {len(data)} bytes shown]"
+        return ToolResult(as_text(result, self._max_result_bytes), bool(result.is_error), meta=dict(result.meta or {}))
 
 
 @asynccontextmanager

@@ -95,7 +95,10 @@ class _Reader(_End):
             if line is None:
                 return self._unusable(f"the answer is longer than {self._wire.max_line_bytes} bytes")
             if line.strip():
-                return self._message(line)
+                message = self._message(line)
+                # What a server tells unasked means nothing here: the tools are listed anew at each turn.
+                if not (isinstance(message, SessionMessage) and isinstance(message.message, types.JSONRPCNotification)):
+                    return message
 
     async def _line(self) -> bytes | None:
         """Return the next line, or None when it was too long; what was too long is read and thrown away."""

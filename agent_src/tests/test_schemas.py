@@ -1,5 +1,6 @@
 """A tool's schema: what it refuses, whatever it is itself, within a second."""
 
+import socket
 import time
 from typing import Any
 
@@ -97,3 +98,13 @@ def test_ordinary_patterns_are_taken(pattern: str) -> None:
 def test_the_bound_is_on_what_is_matched_and_on_nothing_else() -> None:
     schema = {"properties": {"day": {"pattern": "^x*$"}, "text": {"type": "string"}}}
     validate({"day": "x" * MAX_MATCHED, "text": "y" * 60_000}, schema)
+
+
+def test_a_reference_is_never_fetched() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        schema = {"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"}
+        listener.setblocking(False)
+        with pytest.raises(ArgumentError):
+            validate({"path": "a"}, schema)
+        with pytest.raises(BlockingIOError):
+            listener.accept()

@@ -15,56 +15,14 @@ import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError
 
-from glasslab.mcp_session import cap
 from glasslab.toolbox import ServerCommand, Toolbox, files_server
 from glasslab.tooltypes import ToolServerError
 from glasslab.transports import Wire
 from hec_stub import HecStub
 from tool_servers import eventually, make_documents, meta, open_descriptors, server_env
 
-# A server in a few lines: answers initialize and tools/list, and to a call whatever the tool's name stands for.
-FAKE = """
-import json, os, signal, sys, time
-def say(request, result):
-    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
-def refuse(request, code):
-    error = {"code": code, "message": "no"}
-    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}), flush=True)
-def text(value, **more):
-    return {"content": [{"type": "text", "text": value}], **more}
-for line in sys.stdin:
-    request = json.loads(line)
-    method, params = request["method"], request.get("params", {})
-    if method == "initialize":
-        say(request, {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "instructions": "be kind",
-                      "serverInfo": {"name": "fake", "version": "1"}})
-    elif method == "tools/list":
-        page = int(params.get("cursor") or 0)
-        tool = {"name": f"tool{page}", "inputSchema": {"type": "object"}, "x-unknown": {"kept": True}}
-        say(request, {"tools": [tool], **({"nextCursor": str(page + 1)} if page < 2 else {})})
-    elif method == "tools/call":
-        name = params["name"]
-        if name == "echo": say(request, text(json.dumps(params), _meta={"glasslab/clock": 5}))
-        elif name == "big": say(request, text("x" * 30_000_000))
-        elif name == "long": say(request, text("\\u00e9" * 400))
-        elif name == "surrogate": say(request, text("a\\ud800b"))
-        elif name == "noise": print("this is no json", flush=True)
-        elif name == "image": say(request, {"content": [{"type": "image", "mimeType": "image/png", "data": "AAAA"},
-                                                       {"type": "text", "text": "caption"}]})
-        elif name == "fails": say(request, text("it failed", isError=True))
-        elif name == "refuses":
-            refuse(request, -32602)
-        elif name == "shapeless": say(request, {"content": "not a list"})
-        elif name == "silent": pass
-        elif name == "dies": sys.exit("fake: gone at once")
-        elif name == "stubborn":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            say(request, text("never", isError=True))
-            while True: time.sleep(1)
-    elif "id" in request:
-        refuse(request, -32601)
-"""
-FAKE_COMMAND = ServerCommand(sys.executable, ("-c", FAKE))
+FAKE = str(Path(__file__).parent / "fake_tool_server.py")
+FAKE_COMMAND = ServerCommand(sys.executable, (FAKE,))
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +114,9 @@ def test_definitions_are_whole_as_sent_and_of_every_page() -> None:
         ("fails", True, "it failed"),
         ("refuses", True, "no"),
         ("shapeless", True, "cannot be used"),
+        ("structured", False, '{"city": "Bern"}'),
+        ("floods", False, "after the flood"),
+        ("wants", True, "cannot be used"),
     ],
 )
 def test_odd_results_are_told_and_the_connection_goes_on(fake: Toolbox, tool: str, is_error: bool, words: str) -> None:
@@ -163,6 +124,26 @@ def test_odd_results_are_told_and_the_connection_goes_on(fake: Toolbox, tool: st
     assert (result.is_error, words in result.text) == (is_error, True), result.text[:300]
     assert len(result.text) < 1000
     assert not fake.call("echo", {}, meta()).is_error
+
+
+def test_a_server_gets_nothing_by_asking(fake: Toolbox) -> None:
+    """Neither the model nor folders nor a person is there for a server to ask, and it is told so before it asks."""
+    methods = ["sampling/createMessage", "roots/list", "elicitation/create", "resources/list"]
+    known, answers = json.loads(fake.call("asks", {"methods": methods}, meta()).text)
+    assert not {"sampling", "roots", "elicitation"} & set(known)
+    assert ["result" in answer for answer in answers] == [False] * 4
+    assert [answer["error"]["message"] for answer in answers] == [
+        "Sampling not supported", "List roots not supported", "Elicitation not supported", "Method not found",
+    ]  # fmt: skip
+
+
+def test_a_result_that_wants_input_is_an_error_of_the_tool() -> None:
+    command = ServerCommand(sys.executable, (FAKE, "modern"))
+    with Toolbox(command, timeout=3, revision="2026-07-28") as box:
+        assert box.connect(meta()).agreed_by == "discover"
+        result = box.call("wants", {}, meta())
+        assert (result.is_error, "password" in result.text) == (True, False), result.text
+        assert box.call("long", {}, meta()).text
 
 
 @pytest.mark.parametrize("value", ["\ud800", float("inf"), {"a": {1, 2}}, b"bytes"])
@@ -240,15 +221,6 @@ def test_missing_documents_are_told_by_the_child(env: dict[str, str]) -> None:
     words = "exit status 2: glasslab-mcp: LAB_DOCUMENTS"
     with Toolbox(files_server(env | {"LAB_DOCUMENTS": "/nowhere"})) as box, pytest.raises(ToolServerError, match=words):
         box.connect(meta())
-
-
-@pytest.mark.parametrize(
-    ("text", "limit", "kept"), [("abc", 3, "abc"), ("aé", 2, "a"), ("éé", 3, "é"), ("x" * 9, 4, "xxxx")]
-)
-def test_cap_never_tears_a_character(text: str, limit: int, kept: str) -> None:
-    size = len(text.encode())
-    note = "" if size <= limit else f"\n[cut: {len(kept.encode())} of {size} bytes shown]"
-    assert cap(text, limit) == kept + note
 
 
 def test_an_endless_line_is_not_kept_in_memory() -> None:
