@@ -108,6 +108,10 @@ def token_of(double: Double, text: str) -> dict[str, str] | None:
 
 async def serve(options: argparse.Namespace) -> None:
     """Run until SIGTERM or SIGINT."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
     password = secrets.token_urlsafe(12)
     double = build(options, password)
     ca, certificate, key = certificates.make(options.state, options.host)
@@ -128,10 +132,6 @@ async def serve(options: argparse.Namespace) -> None:
         "pid": os.getpid(),
     }
     print(json.dumps(ready), flush=True)
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
     await ended.wait()
     await double.stop()
 

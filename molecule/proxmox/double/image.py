@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -57,6 +58,12 @@ EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/lib
 MASKED = "apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer systemd-networkd-wait-online.service"
 INITRD = "virtio_pci virtio_blk virtio_scsi sd_mod sr_mod ata_piix ahci ext4"
 KERNEL_LINE = "root=LABEL=rootfs ro console=tty0 console=ttyS0,115200"
+# before the kernel is installed: the whole set of modules takes an emulated processor long to unpack
+EARLY = (
+    'mkdir -p "$1"/etc/initramfs-tools/conf.d "$1"/usr/share/initramfs-tools/modules.d'
+    ' && echo MODULES=list >"$1"/etc/initramfs-tools/conf.d/lab'
+    f' && printf "%s\\n" {INITRD} >"$1"/usr/share/initramfs-tools/modules.d/lab',
+)
 HOOKS = (
     'rm -f "$1"/etc/ssh/ssh_host_*; : >"$1"/etc/machine-id; rm -f "$1"/var/lib/dbus/machine-id',
     'echo "LABEL=rootfs / ext4 defaults,noatime 0 1" >"$1"/etc/fstab; echo localhost >"$1"/etc/hostname',
@@ -65,9 +72,6 @@ HOOKS = (
     f'systemctl --root="$1" mask {MASKED}',
     # as in Debian's own cloud image; the seed is a drive of the machine, never a server
     'echo "datasource_list: [ NoCloud, ConfigDrive, None ]" >"$1"/etc/cloud/cloud.cfg.d/90_datasources.cfg',
-    # the whole set of modules takes an emulated processor long to unpack
-    'sed -i "s/^MODULES=.*/MODULES=list/" "$1"/etc/initramfs-tools/initramfs.conf'
-    f' && printf "%s\\n" {INITRD} >"$1"/etc/initramfs-tools/modules && chroot "$1" update-initramfs -u -k all',
     'mkdir -p "$1"/boot/grub/i386-pc'
     ' && cp "$1"/usr/lib/grub/i386-pc/*.mod "$1"/usr/lib/grub/i386-pc/*.lst "$1"/boot/grub/i386-pc/'
     ' && chroot "$1" grub-mkimage -O i386-pc -p "(hd0,msdos1)/boot/grub" -o /boot/grub/core.img'
@@ -84,7 +88,7 @@ class ImageError(Exception):
 
 def path() -> Path:
     """Where the image of exactly these packages and hooks is."""
-    recipe = json.dumps([SUITE, SIZE, PACKAGES, EXCLUDED, HOOKS]).encode()
+    recipe = json.dumps([SUITE, SIZE, PACKAGES, EXCLUDED, EARLY, HOOKS]).encode()
     return CACHE / f"image-vm-{hashlib.sha256(recipe).hexdigest()[:12]}.qcow2"
 
 
@@ -132,6 +136,7 @@ def _build(place: Path) -> None:
     argv = ["mmdebstrap", "--variant=minbase", "--mode=root", f"--include={','.join(PACKAGES)}"]
     argv += ["--aptopt=Acquire::Languages none", '--aptopt=Apt::Install-Recommends "false"']
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED]
+    argv += [f"--essential-hook={hook}" for hook in EARLY]
     argv += [f"--customize-hook={hook}" for hook in HOOKS]
     _run(*argv, SUITE, root)
     root.chmod(0o755)
@@ -148,8 +153,6 @@ def _build(place: Path) -> None:
 def _disk(root: Path, raw: Path) -> None:
     """One partition with an ext4 made from the folder, GRUB in the gap before it."""
     _run("truncate", "-s", SIZE, raw)
-    table = f"label: dos\nstart={FIRST_SECTOR}, type=83, bootable\n"
-    subprocess.run(["sfdisk", "-q", str(raw)], input=table, text=True, check=True, capture_output=True)
     offset = FIRST_SECTOR * SECTOR
     blocks = (raw.stat().st_size - offset) // 4096
     # GRUB 2.06 and 2.12 read no metadata checksum seed and no orphan file
@@ -161,9 +164,15 @@ def _disk(root: Path, raw: Path) -> None:
     if len(core) > offset - SECTOR:
         raise ImageError(f"vm image: GRUB's core has {len(core)} bytes and does not fit before the partition")
     with raw.open("r+b") as disk:
-        disk.write(boot[:440])  # what follows in that sector is the partition table
+        disk.write(boot[:440] + b"glas\0\0" + _partition(raw.stat().st_size // SECTOR))
         disk.seek(SECTOR)
         disk.write(core)
+
+
+def _partition(sectors: int) -> bytes:
+    """The table of a disk with one bootable Linux partition, to the end of the first sector."""
+    entry = struct.pack("<B3sB3sII", 0x80, b"\xfe\xff\xff", 0x83, b"\xfe\xff\xff", FIRST_SECTOR, sectors - FIRST_SECTOR)
+    return entry + bytes(48) + b"\x55\xaa"
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ from .state import Dump
 from .storage import DownloadApi
 
 Values = dict[str, Any]
-NOTE = "double"  # where a request carries what this module knows of it
+NOTE = web.RequestKey("double", dict)  # where a request carries what this module knows of it
 LOCK = "backup"  # what Proxmox locks a VM for most often while somebody else works on it
 #: Calls that start a task but do not say so in the schema's words.
 ALSO_TASKS = frozenset((("POST", "/nodes/{node}/qemu/{vmid}/config"),))
