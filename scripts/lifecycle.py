@@ -1,7 +1,7 @@
 """make snapshot, reset, rebuild, resize, status: a playbook of that name, with what the environment says.
 
-SNAPSHOT (its name), HOSTS (a pattern), REPLACE=1, REMOVE=1, REVERT=1, CONFIRM=1, JSON=1, CHECK=1, INVENTORY (another than
-the embedded lab's).
+SNAPSHOT (its name), HOSTS (a pattern), REPLACE=1, REMOVE=1, REVERT=1, CONFIRM=1, JSON=1, CHECK=1, INVENTORY (another
+than the embedded lab's).
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def lacking(lab: Lab, wanted: list[str], name: str, *, replace: bool) -> list[st
         return wanted
     if there == wanted:
         raise LabError(
-            f"the name {name!r} is taken by a snapshot of {', '.join(there)}: choose another (SNAPSHOT=...), or have it "
-            "replaced (REPLACE=1)"
+            f"the name {name!r} is taken by a snapshot of {', '.join(there)}: choose another (SNAPSHOT=...), or have "
+            "it replaced (REPLACE=1)"
         )
     return [one for one in wanted if one not in there]
 
