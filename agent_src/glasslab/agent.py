@@ -5,49 +5,27 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from glasslab import pins, session_frames
 from glasslab.context import Call, Context
-from glasslab.models import Model, ModelError, Reply, Stopped, ToolDefinition
+from glasslab.endings import Ended, Findings, Outcome, ending, limit_reached
+from glasslab.models import Model, ModelError, Reply, Request, Stopped, ToolDefinition
+from glasslab.models.retries import wait_before
+from glasslab.models.usage import priced
 from glasslab.policy import Budget, Limits
 from glasslab.recorder import LoggingError, Recorder, SessionRecorder
 from glasslab.settings import Settings
 from glasslab.toolbox import Toolbox
-from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
+from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult
 from glasslab.wire import META_CLOCK, META_SESSION_ID, META_STEP, META_TOOL_CALL_ID
 
-LIMIT_REMEDIES = {
-    "max_steps_reached": "raise MAX_TURNS or ask for less",
-    "max_tool_calls_reached": "raise MAX_TOOL_CALLS or ask for less",
-    "max_tokens_reached": "raise MAX_TOTAL_TOKENS or ask for less",
-    "deadline_reached": "raise MAX_SECONDS or ask for less",
-}
+Watch = Callable[[str], None]
+
 # More than models take, and less than a log takes in one POST: each request to the model is recorded whole.
-MAX_CONTEXT_BYTES = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a question ended. `problem` is one line for the user, None when it was answered."""
-
-    status: str
-    session_id: str
-    answer: str | None
-    turns: int
-    usage: dict[str, Any]
-    seconds: float
-    problem: str | None = None
-
-
-class Ended(Exception):
-    """A session that ends without an answer: status of the contract, a fixed reason code, one line for the user."""
-
-    def __init__(self, status: str, reason: str, problem: str) -> None:
-        super().__init__(problem)
-        self.status, self.reason = status, reason
+MAX_CONTEXT_BYTES: Final = 2_000_000
+LAST_TURN: Final = "This is the last turn and no more tools can be called: answer now, from what you have found."
 
 
 class Agent:
@@ -64,9 +42,12 @@ class Agent:
         self.recorder.close()
         self.model.close()
 
-    def ask(self, question: str, stop: threading.Event) -> Outcome:
-        """Answer one question. Set `stop` to cancel it. Does not raise for what the contract has a status for."""
-        session = Session(self, stop)
+    def ask(self, question: str, stop: threading.Event, watch: Watch | None = None) -> Outcome:
+        """Answer one question. Set `stop` to cancel it. Does not raise for what the contract has a status for.
+
+        `watch` gets the model's text as it arrives, before it is on record.
+        """
+        session = Session(self, stop, watch)
         try:
             return session.end("answered", session.run(question))
         except Exception as error:
@@ -78,13 +59,11 @@ class Agent:
 class Session:
     """One question on its way: its log, its tools, its budget."""
 
-    def __init__(self, agent: Agent, stop: threading.Event) -> None:
+    def __init__(self, agent: Agent, stop: threading.Event, watch: Watch | None = None) -> None:
         """Open nothing yet but the log's connection; `agent` gives settings, model, lock and the way to the tools."""
         settings = agent.settings
-        self.settings, self.model, self.lock, self.stop = settings, agent.model, agent.lock, stop
-        self.budget = Budget(
-            Limits(settings.max_turns, settings.max_tool_calls, settings.max_total_tokens, settings.max_seconds)
-        )
+        self.settings, self.model, self.lock, self.stop, self.watch = settings, agent.model, agent.lock, stop, watch
+        self.budget, self.findings = Budget(_limits(settings)), Findings()
         self.tools = agent.toolbox()
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex)
 
@@ -97,8 +76,8 @@ class Session:
         while True:
             self.check_limits(context=context)
             budget.count_turn()
-            request = session_frames.request(budget.turns, context.messages(), offered)
-            reply = log.act(partial(self.complete, context, offered, hashes), request)
+            asked = self.asking(context, offered)
+            reply = log.act(partial(self.complete, asked, hashes), session_frames.request(budget.turns, asked))
             if not reply.tool_requests:
                 log.note(session_frames.decision(budget.turns, "answer"))
                 return reply.content or ""
@@ -108,10 +87,10 @@ class Session:
                 if call.error is None:
                     result = log.act(partial(self.call, call), session_frames.call_request(budget.turns, call))
                     log.note(*session_frames.call_result(budget.turns, call, result))
-                    context.add_result(call, result.text)
+                    context.add_result(call, result.text, result.is_error)
                 else:
                     log.note(*session_frames.call_refused(budget.turns, call))
-                    context.add_result(call, call.error)
+                    context.add_result(call, call.error, is_error=True)
 
     def connect(self) -> ServerInfo:
         """Start or reach the tool server and list its tools."""
@@ -122,16 +101,37 @@ class Session:
         self.log.note(*session_frames.server(server))
         return server
 
-    def complete(self, context: Context, offered: Sequence[ToolDefinition], hashes: dict[str, str]) -> Reply:
-        """Make one model call; what came of it is noted, a reply that cannot be used included."""
-        try:
-            reply = self.model.complete(context.messages(), offered, self.stop, self.budget.seconds_left)
-        except ModelError as error:
-            if error.reply is not None:
-                self.note_reply(error.reply, hashes)
-            raise
-        self.note_reply(reply, hashes)
-        return reply
+    def asking(self, context: Context, offered: Sequence[ToolDefinition]) -> Request:
+        """Return the next model call; by setting, the last one is told to answer without tools."""
+        last = self.settings.last_turn == "answer" and self.budget.on_last_turn
+        if last:
+            context.add_note(LAST_TURN)
+        return Request(context.messages(), offered, last, self.watch)
+
+    def complete(self, asked: Request, hashes: dict[str, str]) -> Reply:
+        """Make one model call, again where that may help; what came of each attempt is noted, or recorded."""
+        attempt = 1
+        while True:
+            try:
+                reply = self.model.complete(asked, self.stop, self.budget.seconds_left)
+                self.note_reply(reply, hashes)
+                return reply
+            except ModelError as error:
+                wait = wait_before(attempt, self.settings.model_retries, error, self.budget.seconds_left)
+                failed = session_frames.call_failed(self.budget.turns, self.settings.model, attempt, error, wait)
+                if error.reply is not None:
+                    self.note_reply(error.reply, hashes)
+                if wait is None:
+                    self.log.note(failed)
+                    raise
+            # The next attempt is an action like any other: after its frame is acknowledged.
+            self.log.act(partial(self.pause, wait), failed)
+            attempt += 1
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next attempt."""
+        if self.stop.wait(seconds):
+            raise Stopped
 
     def call(self, call: Call) -> ToolResult:
         """Make one tool call."""
@@ -141,6 +141,7 @@ class Session:
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         result = self.tools.call(call.name, arguments, self.meta(call.id))
         self.log.merge(result.meta.get(META_CLOCK))
+        self.findings.ran(call.name, arguments, len(result.text))
         return result
 
     def meta(self, tool_call_id: str | None = None) -> dict[str, Any]:
@@ -153,9 +154,11 @@ class Session:
         return meta if tool_call_id is None else {**meta, META_TOOL_CALL_ID: tool_call_id}
 
     def note_reply(self, reply: Reply, hashes: dict[str, str]) -> None:
-        """Count a reply's tokens and note its frames."""
-        self.budget.count_usage(reply.usage)
-        self.log.note(*session_frames.reply(self.budget.turns, self.settings.model, hashes, reply))
+        """Count what a reply took and note its frames."""
+        usage = priced(reply.usage, self.settings.model, self.settings.prices)
+        self.budget.count_usage(usage)
+        self.findings.heard(reply.content)
+        self.log.note(*session_frames.reply(self.budget.turns, self.settings.model, hashes, reply, usage))
 
     def check_pins(self, server: ServerInfo) -> None:
         """End the session when the tools are not the pinned ones, before the model sees anything of them."""
@@ -169,10 +172,9 @@ class Session:
         """End the session when it was cancelled or when a limit forbids to go on."""
         if self.stop.is_set():
             raise Stopped
-        status = self.budget.exceeded(tool_calls)
-        if status is not None:
-            turns = self.budget.turns
-            raise Ended(status, status, f"stopped after {turns} turns: {status}; {LIMIT_REMEDIES[status]}")
+        limit = self.budget.exceeded(tool_calls)
+        if limit is not None:
+            raise limit_reached(limit, self.budget)
         if context is not None and context.bytes > MAX_CONTEXT_BYTES:
             text = f"the conversation has {context.bytes} bytes, at most {MAX_CONTEXT_BYTES}; ask for less"
             raise Ended("max_tokens_reached", "context_too_large", text)
@@ -188,30 +190,42 @@ class Session:
 
     def end(self, status: str, answer: str | None, reason: str | None = None, problem: str | None = None) -> Outcome:
         """Record the end; only then the outcome, with the answer, is there to show. Raises LoggingError."""
-        made = partial(self.outcome, status, answer, problem)
-        return self.log.act(made, *session_frames.end(self.budget, status, answer, reason, problem))
+        so_far = None if answer is not None else self.findings.text()
+        made = partial(self.outcome, status, answer, problem, so_far)
+        return self.log.act(made, *session_frames.end(self.budget, status, answer, reason, problem, so_far))
 
     def fail(self, error: Exception) -> Outcome:
         """Record the end that an error brings, and return its outcome."""
-        ended = _ended(error, self.budget)
+        ended = ending(error, self.budget)
         if isinstance(error, LoggingError):
             return self.outcome(ended.status, None, str(ended))
         try:
             return self.end(ended.status, None, ended.reason, str(ended))
         except LoggingError as failure:
             # An end that could not be recorded is the log's failure, unless the log's failure is what ended it.
-            first = ended if isinstance(error, LogFailedAtServer) else _ended(failure, self.budget)
+            first = ended if isinstance(error, LogFailedAtServer) else ending(failure, self.budget)
             return self.outcome(first.status, None, str(first))
 
-    def outcome(self, status: str, answer: str | None, problem: str | None) -> Outcome:
+    def outcome(self, status: str, answer: str | None, problem: str | None, so_far: str | None = None) -> Outcome:
         """Return the outcome as of now."""
-        budget = self.budget
-        return Outcome(status, self.log.session_id, answer, budget.turns, budget.usage, budget.seconds, problem)
+        budget, id_ = self.budget, self.log.session_id
+        return Outcome(status, id_, answer, budget.turns, budget.usage, budget.seconds, problem, so_far)
 
     def close(self) -> None:
         """End the tool server's connection and give back the log's."""
         self.tools.close()
         self.log.close()
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        settings.max_turns,
+        settings.max_tool_calls,
+        settings.max_total_tokens,
+        settings.max_seconds,
+        settings.max_cost,
+        settings.max_tool_calls_per_turn,
+    )
 
 
 def _offer(server: ServerInfo) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
@@ -223,29 +237,3 @@ def _offer(server: ServerInfo) -> tuple[list[ToolDefinition], dict[str, Any], di
         offered.append({"type": "function", "function": function})
         schemas[name], hashes[name] = schema, pins.definition_sha256(definition)
     return offered, schemas, hashes
-
-
-def _ended(error: Exception, budget: Budget) -> Ended:
-    """Return the end that an error means."""
-    match error:
-        case Ended():
-            return error
-        case Stopped():
-            return Ended("cancelled", "cancelled", "cancelled; the question was not answered")
-        case ModelError() if error.reason == "timeout" and budget.seconds_left == 0.0:
-            status = "deadline_reached"
-            return Ended(status, status, f"stopped after {budget.seconds:g} s: {status}; {LIMIT_REMEDIES[status]}")
-        case ModelError():
-            return Ended(error.status, error.reason, str(error))
-        case ToolServerError():
-            remedy = "" if "; " in str(error) else "; check the tool server and MCP_SERVER"
-            return Ended(error.status, error.status, f"{error}{remedy}")
-        case LogFailedAtServer():
-            line = str(LoggingError(error.status, error.url, f"the tool server's log: {error.cause}", error.remedy))
-            return Ended(error.status, "server_log", line)
-        case LoggingError():
-            return Ended(error.status, error.status, str(error))
-    trace, where = error.__traceback__, "unknown place"
-    while trace is not None:
-        where, trace = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
-    return Ended("internal_error", "internal_error", f"internal error at {where}: {type(error).__name__}: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import signal
@@ -37,7 +38,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("question", metavar="QUESTION", help="the question; - reads it from standard input")
     parser.add_argument("--json", action="store_true", help=f"print one object: {', '.join(JSON_FIELDS)}")
-    parser.add_argument("--socket", type=Path, metavar="PATH", help="put it to the service that listens there")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--socket", type=Path, metavar="PATH", help="put it to the service that listens there")
+    where.add_argument("--stream", action="store_true", help="also show the model's text on stderr as it arrives")
     parser.set_defaults(run=run)
 
 
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if problem is not None:
         return _show(refused(problem), args.json)
     stop = _Stop()
-    result = _ask_service(args.socket, question, stop) if args.socket else _ask_here(question, stop)
+    result = _ask_service(args.socket, question, stop) if args.socket else _ask_here(question, stop, args.stream)
     return USAGE_ERROR if result is None else _show(result, args.json)
 
 
@@ -76,7 +79,14 @@ def _question(argument: str) -> str:
     return data.decode("utf-8", "surrogateescape").strip()
 
 
-def _ask_here(question: str, stop: threading.Event) -> Result | None:
+def _watch(text: str) -> None:
+    """Show a piece of the model's text; a terminal that went away is no reason to end the session."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(visible_text(text))
+        sys.stderr.flush()
+
+
+def _ask_here(question: str, stop: threading.Event, stream: bool) -> Result | None:
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
     from glasslab.protection import protect
 
@@ -90,8 +100,10 @@ def _ask_here(question: str, stop: threading.Event) -> Result | None:
     print("glasslab: this runs on this machine, outside the glass", file=sys.stderr)
     if agent.settings.trace:
         print("glasslab: LAB_TRACE=full: contents are recorded, too; use it with fictional data only", file=sys.stderr)
+    if stream:
+        print("glasslab: what follows is shown as it arrives, before it is on record", file=sys.stderr)
     try:
-        outcome = agent.ask(question, stop)
+        outcome = agent.ask(question, stop, _watch if stream else None)
     finally:
         agent.close()
     return {**dataclasses.asdict(outcome), "index": agent.settings.hec_index}
@@ -130,6 +142,8 @@ def _show(result: Result, as_json: bool) -> int:
         if result["answer"] is not None:
             print(visible_text(result["answer"]))  # the model's text: it must not drive the terminal
             print()
+        elif result.get("so_far"):
+            print(f"no answer; found so far:\n{visible_text(result['so_far'])}\n")
         if result["session_id"] is not None:
             print(f"session: {result['session_id']}")
             print(f"search:  {session_search(result['session_id'], result['index'])}")

@@ -8,7 +8,9 @@ from typing import Final
 from glasslab import pins
 from glasslab.agent import Agent
 from glasslab.keys import KeyFileError
-from glasslab.models.openai_chat import OpenAIChat
+from glasslab.models import Model
+from glasslab.models.endpoint import Place
+from glasslab.models.providers import make_model as model_at
 from glasslab.recorder import Recorder
 from glasslab.settings import Settings, SettingsError
 from glasslab.toolbox import REQUEST_TIMEOUT, Toolbox, files_server
@@ -40,10 +42,18 @@ def make_recorder(settings: Settings) -> Recorder:
     return Recorder(settings.hec(), "agent", settings.key(), trace=settings.trace)
 
 
-def make_model(settings: Settings) -> OpenAIChat:
+def make_model(settings: Settings) -> Model:
     """Return the client of the configured model."""
     key = settings.model_api_key.get_secret_value() if settings.model_api_key else None
-    return OpenAIChat(settings.model_base_url, settings.model, key, settings.model_ca)
+    place = Place(
+        settings.model_base_url,
+        settings.model,
+        key,
+        settings.model_ca,
+        seconds=settings.model_seconds,
+        max_tokens=settings.model_max_tokens,
+    )
+    return model_at(settings.model_provider, place)
 
 
 def toolbox_maker(settings: Settings) -> Callable[[], Toolbox]:

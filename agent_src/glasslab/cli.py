@@ -23,7 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "pin": ("glasslab.pinning", "compare the tools with the lock, or write the lock"),
     "doctor": ("glasslab.doctor", "check settings, log, model and tool server"),
     "collector": ("glasslab.collector.command", "run the embedded stand-in for Splunk"),
-    "scripted": ("glasslab.scripted", "run a scripted model for demos and tests"),
+    "scripted": ("glasslab.scripted.command", "run a scripted model for demos and tests"),
 }
 
 OUTPUT_LOST: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

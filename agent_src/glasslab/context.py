@@ -65,12 +65,18 @@ class Context:
             }
             for call, request in zip(calls, reply.tool_requests, strict=True)
         ]
-        self._append({"role": "assistant", "content": recordable(reply.content), "tool_calls": sent})
+        carried = recordable(dict(reply.carry))
+        self._append({"role": "assistant", "content": recordable(reply.content), "tool_calls": sent, **carried})
         return calls
 
-    def add_result(self, call: Call, text: str) -> None:
+    def add_result(self, call: Call, text: str, is_error: bool = False) -> None:
         """Append a call's result, or its error."""
-        self._append({"role": "tool", "tool_call_id": call.id, "content": recordable(text)})
+        marked = {"is_error": True} if is_error else {}
+        self._append({"role": "tool", "tool_call_id": call.id, "content": recordable(text), **marked})
+
+    def add_note(self, text: str) -> None:
+        """Append a word of the lab's own to the model."""
+        self._append({"role": "user", "content": text})
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)

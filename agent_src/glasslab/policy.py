@@ -1,22 +1,35 @@
-"""Limits of one question: turns, tool calls, tokens, seconds. Cost and approvals have their place here, too."""
+"""Limits of one question: turns, tool calls, tokens, cost, seconds. Approvals have their place here, too."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from glasslab.models import Usage
+
+# A limit's reason -> the status it ends a session with (statuses.py), and what can be done about it.
+LIMITS: Final = {
+    "max_steps_reached": ("max_steps_reached", "raise MAX_TURNS or ask for less"),
+    "max_tool_calls_reached": ("max_tool_calls_reached", "raise MAX_TOOL_CALLS or ask for less"),
+    "too_many_calls_in_a_turn": ("max_tool_calls_reached", "raise MAX_TOOL_CALLS_PER_TURN or ask for less"),
+    "max_tokens_reached": ("max_tokens_reached", "raise MAX_TOTAL_TOKENS or ask for less"),
+    "max_cost_reached": ("max_cost_reached", "raise MAX_COST or ask for less"),
+    "cost_unknown": ("max_cost_reached", "no price is known: set MODEL_PRICES, or unset MAX_COST"),
+    "deadline_reached": ("deadline_reached", "raise MAX_SECONDS or ask for less"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one question may take; None where nothing is limited. Seconds by the wall clock."""
+    """What one question may take; None where nothing is limited. Seconds by the wall clock, cost in US dollars."""
 
     turns: int = 6
     tool_calls: int | None = None
     tokens: int | None = None
     seconds: float | None = None
+    cost: float | None = None
+    calls_a_turn: int | None = None
 
 
 class Budget:
@@ -27,7 +40,10 @@ class Budget:
         self.limits = limits
         self.turns = 0
         self.tool_calls = 0
+        self.estimated = False  # some of the tokens are
+        self._replies = self._priced = 0
         self._prompt = self._completion = self._reasoning = 0
+        self._cost = 0.0
         self._began = time.monotonic()
 
     @property
@@ -41,7 +57,12 @@ class Budget:
         return None if self.limits.seconds is None else max(0.0, self.limits.seconds - self.seconds)
 
     @property
-    def usage(self) -> dict[str, Any]:
+    def on_last_turn(self) -> bool:
+        """Whether the model call that was counted last is the last one that is allowed."""
+        return self.turns >= self.limits.turns
+
+    @property
+    def tokens(self) -> dict[str, int]:
         """Token counts so far: prompt, completion, reasoning (a part of completion), total."""
         return {
             "prompt": self._prompt,
@@ -50,22 +71,42 @@ class Budget:
             "total": self._prompt + self._completion,
         }
 
+    @property
+    def cost(self) -> float | None:
+        """US dollars so far; None when some call's cost is not known, or there was none."""
+        return round(self._cost, 9) if self._replies and self._priced == self._replies else None
+
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What is said of the tokens where there is something to say: their cost, and that they are estimated."""
+        cost = {} if self.cost is None else {"cost": self.cost}
+        return cost | ({"estimated": True} if self.estimated else {})
+
+    @property
+    def usage(self) -> dict[str, Any]:
+        """Token counts so far, and what is said of them."""
+        return self.tokens | self.extra
+
     def count_turn(self) -> None:
         """Count one model call that is about to be made."""
         self.turns += 1
 
     def count_usage(self, usage: Usage) -> None:
-        """Count a call's tokens; what the provider did not say counts as none."""
+        """Count what a reply took."""
         self._prompt += usage.prompt or 0
         self._completion += usage.completion or 0
         self._reasoning += usage.reasoning or 0
+        self._cost += usage.cost or 0.0
+        self._replies += 1
+        self._priced += usage.cost is not None
+        self.estimated = self.estimated or usage.estimated
 
     def count_tool_call(self) -> None:
         """Count one tool call that is about to be made."""
         self.tool_calls += 1
 
     def exceeded(self, tool_calls: int = 0) -> str | None:
-        """Return the status of the limit that forbids to go on, or None.
+        """Return the limit (one of LIMITS) that forbids to go on, or None.
 
         Going on means: these tool calls, then a model call that reads their results. A tool is not run when no turn
         is left to read what it gives.
@@ -73,10 +114,16 @@ class Budget:
         limits = self.limits
         if self.turns >= limits.turns:
             return "max_steps_reached"
+        if limits.calls_a_turn is not None and tool_calls > limits.calls_a_turn:
+            return "too_many_calls_in_a_turn"
         if limits.tool_calls is not None and self.tool_calls + tool_calls > limits.tool_calls:
             return "max_tool_calls_reached"
         if limits.tokens is not None and self._prompt + self._completion >= limits.tokens:
             return "max_tokens_reached"
+        if limits.cost is not None and self._cost >= limits.cost:
+            return "max_cost_reached"
+        if limits.cost is not None and self._priced < self._replies:
+            return "cost_unknown"  # a limit that cannot be kept is not one: better to say so after the first call
         if self.seconds_left == 0.0:
             return "deadline_reached"
         return None

@@ -8,7 +8,7 @@ from typing import Any
 from glasslab import pins
 from glasslab.context import Call
 from glasslab.frames import Frame, frame, recordable, sha256_hex
-from glasslab.models import Message, Reply, ToolDefinition, Usage
+from glasslab.models import ModelError, Reply, Request, Usage
 from glasslab.policy import Budget
 from glasslab.settings import Settings
 from glasslab.tooltypes import ServerInfo, ToolResult
@@ -76,14 +76,28 @@ def drift(info: ServerInfo, found: pins.Drift) -> Frame:
     )
 
 
-def request(turn: int, messages: Sequence[Message], tools: Sequence[ToolDefinition]) -> Frame:
-    """llm.request: the exact context that the model gets."""
-    return frame("llm.request", step=turn, turn=turn, messages=messages, tools=tools, message_count=len(messages))
+def request(turn: int, asked: Request) -> Frame:
+    """llm.request: the exact context that the model gets, in chat-completions form whatever its API is."""
+    return frame(
+        "llm.request",
+        step=turn,
+        turn=turn,
+        messages=asked.messages,
+        tools=asked.tools,
+        message_count=len(asked.messages),
+        **({"tool_choice": "none"} if asked.answer_only else {}),
+    )
 
 
-def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply) -> list[Frame]:
-    """llm.response and llm. `definitions` are the hashes of the tools that were offered."""
-    usage: Usage = got.usage
+def call_failed(turn: int, model: str, attempt: int, error: ModelError, wait: float | None) -> Frame:
+    """llm.failed: an attempt that brought no reply. What the provider said stays out: it may quote the question."""
+    return frame("llm.failed", step=turn, model=model, attempt=attempt, reason=error.reason, wait_seconds=wait)
+
+
+def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply, usage: Usage) -> list[Frame]:
+    """llm.response and llm. `definitions` are the hashes of the tools that were offered; `usage` with its cost."""
+    estimated: dict[str, Any] = {"estimated": True} if usage.estimated else {}
+    cost = {} if usage.cost is None else {"cost": usage.cost, "cost_from": usage.cost_from}
     return [
         frame(
             "llm.response",
@@ -96,6 +110,7 @@ def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply) -> 
             reasoning_tokens=usage.reasoning,
             latency_ms=got.latency_ms,
             refusal=got.refusal,
+            **estimated,
         ),
         frame(
             "llm",
@@ -108,6 +123,8 @@ def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply) -> 
             reasoning_tokens=usage.reasoning,
             finish_reason=got.finish_reason,
             duration_ms=got.latency_ms,
+            **cost,
+            **estimated,
         ),
     ]
 
@@ -178,8 +195,15 @@ def _toolcall(turn: int, call: Call, text: str, duration_ms: float, is_error: bo
     )
 
 
-def end(budget: Budget, status: str, answer: str | None, reason: str | None, detail: str | None) -> list[Frame]:
-    """agent.final and session end. `reason` is a fixed code; `detail`, the user's line, stays in the trace."""
+def end(
+    budget: Budget,
+    status: str,
+    answer: str | None,
+    reason: str | None = None,
+    detail: str | None = None,
+    so_far: str | None = None,
+) -> list[Frame]:
+    """agent.final and session end. `reason` is a fixed code; `detail` and `so_far`, the user's, stay in the trace."""
     more: dict[str, Any] = {"reason": reason} if reason else {}
     return [
         frame(
@@ -191,14 +215,16 @@ def end(budget: Budget, status: str, answer: str | None, reason: str | None, det
             seconds=budget.seconds,
             **more,
             **({"detail": detail} if detail else {}),
+            **({"so_far": so_far} if so_far else {}),
         ),
         frame(
             "session.end",
             step=budget.turns,
             status=status,
             turns=budget.turns,
-            tokens=budget.usage,
+            tokens=budget.tokens,
             answer_sha256=None if answer is None else text_sha256(answer),
+            **budget.extra,
             **more,
         ),
     ]

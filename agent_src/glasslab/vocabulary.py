@@ -70,6 +70,7 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         "The agent sends this context to the model",
         _A,
         ("turn", "messages", "tools", "message_count"),
+        ("tool_choice",),
     ),
     # tool_calls: list of {id, name, arguments (text, as sent)}
     Kind(
@@ -86,7 +87,7 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
             "reasoning_tokens",
             "latency_ms",
         ),
-        ("refusal",),
+        ("refusal", "estimated"),
     ),
     # decision: run_tools | answer | stop; calls: number of calls; tools: their names
     Kind("agent.decision", TRACE, "The loop decided what comes next", _A, ("decision", "calls", "tools"), ("reason",)),
@@ -129,8 +130,16 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         _A,
         ("tool", "arguments", "tool_call_id", "reason", "error"),
     ),
-    # reason: a fixed code when status is not answered; detail: the error's text, without secrets
-    Kind("agent.final", TRACE, "The session ended", _A, ("status", "answer", "turns", "seconds"), ("reason", "detail")),
+    # reason: a fixed code when status is not answered; detail: the error's text, without secrets; so_far: what the
+    # person who asked is shown in place of an answer
+    Kind(
+        "agent.final",
+        TRACE,
+        "The session ended",
+        _A,
+        ("status", "answer", "turns", "seconds"),
+        ("reason", "detail", "so_far"),
+    ),
     # --- summary events
     # Before the service opens its connection to the model: that flow has no session, and is on record all the same.
     Kind("service.start", SESSION, "The agent's service started", _A, ("model",)),
@@ -143,9 +152,18 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         _A,
         ("server", "changed", "missing", "extra", "instructions_changed", "refused_characters", "observed"),
     ),
-    # tokens: {prompt, completion, reasoning, total}; answer_sha256 is null without an answer
-    Kind("session.end", SESSION, "A session ended", _A, ("status", "turns", "tokens", "answer_sha256"), ("reason",)),
-    # definitions: name -> definition_sha256 of the tools offered; tools_requested: list of {tool, arguments}
+    # tokens: {prompt, completion, reasoning, total}; answer_sha256 is null without an answer. cost: US dollars of all
+    # calls, when every one's is known; estimated: some provider gave no token counts
+    Kind(
+        "session.end",
+        SESSION,
+        "A session ended",
+        _A,
+        ("status", "turns", "tokens", "answer_sha256"),
+        ("reason", "cost", "estimated"),
+    ),
+    # definitions: name -> definition_sha256 of the tools offered; tools_requested: list of {tool, arguments}; cost: US
+    # dollars, cost_from: reply | prices; estimated: the provider gave no token counts, these are from the sizes
     Kind(
         "llm",
         LLM,
@@ -161,6 +179,15 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
             "finish_reason",
             "duration_ms",
         ),
+        ("cost", "cost_from", "estimated"),
+    ),
+    # reason: a fixed code such as http_429; wait_seconds: until the next attempt, null when there is none
+    Kind(
+        "llm.failed",
+        LLM,
+        "A model call failed",
+        _A,
+        ("model", "attempt", "reason", "wait_seconds"),
     ),
     Kind(
         "toolcall",

@@ -11,6 +11,7 @@ from agent_lab import (
     StubTools,
     make_agent,
     make_settings,
+    model_for,
     never,
     stub_lock,
     turn,
@@ -18,7 +19,6 @@ from agent_lab import (
 from faulty_hec import FaultyHec
 from glasslab import pins
 from glasslab.agent import Outcome
-from glasslab.models.openai_chat import OpenAIChat
 
 ANSWER = turn(content="The answer.")
 
@@ -48,8 +48,7 @@ class Bench:
         self, url: str, lock: pins.Lock | None = None, stop: threading.Event | None = None, **settings: Any
     ) -> Outcome:
         made = make_settings(self.hec, self.ca, url, **settings)
-        key = made.model_api_key.get_secret_value() if made.model_api_key else None
-        model = OpenAIChat(made.model_base_url, made.model, key, made.model_ca, seconds=1)
+        model = model_for(made, seconds=1)
         agent = make_agent(made, lambda: self.tools, stub_lock(self.tools) if lock is None else lock, model)
         try:
             return agent.ask(QUESTION, stop or never())

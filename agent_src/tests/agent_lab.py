@@ -16,7 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from faulty_hec import FaultyHec
 from glasslab import pins
 from glasslab.agent import Agent
-from glasslab.models.openai_chat import OpenAIChat
+from glasslab.models import Model
+from glasslab.models.endpoint import Place
+from glasslab.models.providers import make_model
 from glasslab.recorder import Recorder
 from glasslab.scripted import ScriptedServer, parse_script
 from glasslab.settings import Settings
@@ -116,17 +118,22 @@ def make_settings(hec: FaultyHec, ca: Path, model_url: str, **more: Any) -> Sett
         "model": "test-model",
         "model_base_url": model_url,
         "model_api_key": API_KEY,
+        "model_retries": 0,
         "lab_trace": "full",
     }
     return Settings.load(**(fields | more))
 
 
-def make_agent(
-    settings: Settings, toolbox: Callable[[], Any], lock: pins.Lock, model: OpenAIChat | None = None
-) -> Agent:
-    """An agent on these settings, with a key of its own."""
+def model_for(settings: Settings, seconds: float) -> Model:
+    """The client of the configured model, with less patience."""
     key = settings.model_api_key.get_secret_value() if settings.model_api_key else None
-    model = model or OpenAIChat(settings.model_base_url, settings.model, key, settings.model_ca, seconds=10)
+    place = Place(settings.model_base_url, settings.model, key, settings.model_ca, seconds)
+    return make_model(settings.model_provider, place)
+
+
+def make_agent(settings: Settings, toolbox: Callable[[], Any], lock: pins.Lock, model: Model | None = None) -> Agent:
+    """An agent on these settings, with a key of its own."""
+    model = model or model_for(settings, seconds=10)
     recorder = Recorder(settings.hec(), "agent", Ed25519PrivateKey.generate(), trace=settings.trace)
     return Agent(settings, recorder, model, toolbox, lock)
 

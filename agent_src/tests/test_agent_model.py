@@ -131,8 +131,14 @@ def test_a_model_without_a_key_gets_no_authorization(bench: Bench, tmp_path: Pat
     assert [line["authorization"] for line in lines if line["method"] == "POST"] == [False, True]
 
 
-def test_usage_that_is_missing_counts_as_none(bench: Bench) -> None:
-    outcome = bench.run({"message": {"content": "yes"}})
+def test_usage_that_is_missing_is_estimated_and_says_so(bench: Bench) -> None:
+    outcome = bench.run({"message": {"content": "yes, it is so"}})
     assert outcome.status == "answered"
-    assert outcome.usage == {"prompt": 0, "completion": 0, "reasoning": 0, "total": 0}
-    assert bench.hec.events("llm")[0]["prompt_tokens"] is None
+    assert outcome.usage["estimated"] is True
+    assert 100 < outcome.usage["prompt"] < 1000
+    assert outcome.usage["completion"] == 5
+    for kind in ("llm", "llm.response"):
+        event = bench.hec.events(kind)[0]
+        assert (event["estimated"], event["prompt_tokens"]) == (True, outcome.usage["prompt"])
+    assert bench.hec.events("session.end")[0]["estimated"] is True
+    assert "estimated" not in bench.hec.events("session.end")[0]["tokens"]

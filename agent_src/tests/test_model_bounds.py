@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from glasslab.models.openai_chat import MAX_REPLY_BYTES, OpenAIChat
+from glasslab.models.anthropic_messages import AnthropicMessages
+from glasslab.models.endpoint import Place
+from glasslab.models.openai_chat import OpenAIChat
+from glasslab.models.replies import MAX_REPLY_BYTES
 
 HEADS = {
     "an error": b"HTTP/1.1 500 No\r\nContent-Type: application/json\r\n\r\n",
@@ -50,6 +53,7 @@ def server() -> Iterator[Endless]:
     endless.stop()
 
 
+@pytest.mark.parametrize("client", [OpenAIChat, AnthropicMessages])
 @pytest.mark.parametrize(("head", "part", "pause", "said"), [
     ("an error", b"x" * 65_536, 0.0, f"the answer is larger than {MAX_REPLY_BYTES} bytes"),
     ("a list", b"x" * 65_536, 0.0, f"the answer is larger than {MAX_REPLY_BYTES} bytes"),
@@ -58,11 +62,18 @@ def server() -> Iterator[Endless]:
     ("packed", b"", 0.05, "the answer is compressed"),
 ])  # fmt: skip
 def test_an_answer_without_an_end(
-    server: Endless, monkeypatch: pytest.MonkeyPatch, head: str, part: bytes, pause: float, said: str
+    server: Endless,
+    monkeypatch: pytest.MonkeyPatch,
+    client: type[OpenAIChat | AnthropicMessages],
+    head: str,
+    part: bytes,
+    pause: float,
+    said: str,
 ) -> None:
-    monkeypatch.setattr("glasslab.models.openai_chat.LIST_SECONDS", 0.5)
+    module = "openai_chat" if client is OpenAIChat else "anthropic_messages"
+    monkeypatch.setattr(f"glasslab.models.{module}.LIST_SECONDS", 0.5)
     server.head, server.part, server.pause = HEADS[head], part, pause
-    model = OpenAIChat(server.url, "m", None, None, seconds=0.5)
+    model = client(Place(server.url, "m", seconds=0.5))
     began = time.monotonic()
     problem = model.problem()
     assert time.monotonic() - began < 5

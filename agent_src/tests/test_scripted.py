@@ -17,6 +17,7 @@ import yaml
 
 from glasslab import scripted
 from glasslab.scripted import ScriptedServer, load_script, parse_script
+from glasslab.scripted import command as scripted_command
 from loglab import make_certificates
 
 Start = Callable[..., str]
@@ -136,7 +137,6 @@ def test_record_has_a_line_a_request_and_never_a_key(start: Start, tmp_path: Pat
 def test_requests_it_cannot_read_get_400(start: Start, body: bytes) -> None:
     answer = requests.post(start("sample") + "/chat/completions", data=body, timeout=5)
     assert answer.status_code == 400
-    assert ask(start("sample"), stream=True).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,12 @@ def test_requests_it_cannot_read_get_400(start: Start, body: bytes) -> None:
         ("turns: [{status: 200}, {status: 99}]", "turns[1].status"),
         ("turns: [{}]", "turns[0].status"),
         ("turns: [{status: 200, delay: soon}]", "'soon'"),
+        ("turns: [{fault: fire}]", "turns[0].fault"),
+        ("turns: [{fault: reset, status: 200}]", "turns[0]: unknown key status"),
+        ("turns: [{content: text}]", "turns[0].content"),
+        ("turns: [[]]", "turns[0]: must hold at least one answer"),
+        ("turns: [[{message: {}}, {status: 1}]]", "turns[0][1].status"),
+        ("turns: [{message: {}}]\nstrict: 1", "strict: must be true or false"),
         ("turns: [{message: {}}]\nsurprise: 1", "unknown key surprise"),
     ],
 )
@@ -166,7 +172,7 @@ def test_a_bad_script_is_one_line_naming_the_place(
 
 def command(*arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    scripted.add_parser(parser.add_subparsers())
+    scripted_command.add_parser(parser.add_subparsers())
     args = parser.parse_args(["scripted", *arguments])
     return int(args.run(args))
 
@@ -192,8 +198,10 @@ def test_bad_files_and_ports_are_one_line(tmp_path: Path, capsys: pytest.Capture
 
 def test_docstring_example_is_a_valid_script() -> None:
     text = (scripted.__doc__ or "").split("A script is YAML:")[1].split("Which turn")[0]
+    text = text.split("\nA reply is streamed")[0]
     script = parse_script(yaml.safe_load(text.replace("[...]", "[]")), "docstring")
-    assert [turn.status for turn in script.turns] == [200, 429]
+    assert [[turn.status for turn in turns] for turns in script.turns] == [[200], [200], [429], [200], [503, 200]]
+    assert [turns[0].fault for turns in script.turns] == [None, None, None, "reset", None]
 
 
 def test_the_command_speaks_tls_records_and_ends_on_sigterm(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def eventually(found: Callable[[], bool], seconds: float = 3) -> bool:
 
 def test_one_line_in_one_object_out(lab: Lab) -> None:
     result = exchange(lab.socket("quick"), question())
-    assert set(result) == {*JSON_FIELDS, "problem", "trace", "index"}
+    assert set(result) == {*JSON_FIELDS, "problem", "so_far", "trace", "index"}
     assert (result["answer"], result["status"], result["turns"]) == ("The answer.", "answered", 2)
     assert (result["problem"], result["trace"], result["index"]) == (None, "full", "agents")
     sessions = {event["session_id"] for post in lab.hec.posts for event in post}

@@ -10,6 +10,8 @@ from typing import Any
 
 import httpx2
 
+STREAM_OVERHEAD = 20  # a streamed answer repeats its frame around every few characters; what it holds is counted apart
+
 
 class UnboundedError(ValueError):
     """An answer that is not read any further; the text says why."""
@@ -37,7 +39,9 @@ class BoundedTransport(httpx2.HTTPTransport):
         if response.headers.get("Content-Encoding", "identity") != "identity":
             inner.close()
             raise UnboundedError("the answer is compressed, which was not asked for")
-        response.stream = _BoundedStream(inner, self._max_bytes, deadline, request)
+        streamed = response.headers.get("Content-Type", "").startswith("text/event-stream")
+        most = self._max_bytes * (STREAM_OVERHEAD if streamed else 1)
+        response.stream = _BoundedStream(inner, most, deadline, request)
         return response
 
 

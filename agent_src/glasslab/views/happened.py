@@ -159,6 +159,10 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
     "session.end": lambda e: f"{_get(e, 'status', 40)}, {_plural(e.get('turns'), 'turn')}{_session_tokens(e)}",
     "service.start": lambda e: f"model {_get(e, 'model', 80)}",
     "llm": _llm,
+    "llm.failed": lambda e: (
+        f"ERROR: attempt {_get(e, 'attempt', 12)}: {_get(e, 'reason', 60)}"
+        + (f", again in {_get(e, 'wait_seconds', 12)} s" if e.get("wait_seconds") is not None else "")
+    ),
     "toolcall": _toolcall,
     "toolcall.refused": lambda e: f"REFUSED: {_get(e, 'requested_path')} ({_get(e, 'reason', 60)})",
     "network.start": lambda e: f"{_get(e, 'reason', 20)}; before it {_get(e, 'previous_session', 60)}",
