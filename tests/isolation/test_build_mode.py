@@ -74,6 +74,8 @@ END = "\nConnection: close"
 THROUGH = {
     "the allowed host": get(GET + END),
     "with its port": get(GET + ":80" + END),
+    "in large letters": get(GET.replace(MIRROR, MIRROR.upper()) + END),
+    "in large and small ones, with its port": get(GET.replace(MIRROR, MIRROR.title()) + ":80" + END),
     "HTTP/1.0": get(f"GET /Packages HTTP/1.0\nHost: {MIRROR}"),
 }
 WEB_SOCKET = (
@@ -85,7 +87,7 @@ REFUSED = {
     "another port": (get(GET + ":81" + END), 403),
     "no host": (get("GET /Packages HTTP/1.1" + END), 403),
     "no host, HTTP/1.0": (get("GET /Packages HTTP/1.0"), 403),
-    "the host in other letters": (get(GET.upper() + END), 403),
+    "another host in large letters": (get("GET /Packages HTTP/1.1\nHost: OTHER.GLASSLAB.TEST" + END), 403),
     "a tunnel": (get(f"CONNECT {MIRROR}:80 HTTP/1.1\nHost: {MIRROR}:80"), 403),
     "a tunnel elsewhere": (get("CONNECT 203.0.113.80:80 HTTP/1.1\nHost: 203.0.113.80:80"), 403),
     "another host in the address": (get(GET.replace("/P", "http://other.glasslab.test/P", 1) + END), 400),
@@ -103,7 +105,9 @@ REFUSED = {
 
 
 def test_plain_requests_go_to_the_allowed_host_alone() -> None:
-    assert [one["got"].splitlines()[0] for one in asked(AGENT, list(THROUGH.values()))] == ["HTTP/1.1 200 OK"] * 3
+    assert [one["got"].splitlines()[0] for one in asked(AGENT, list(THROUGH.values()))] == ["HTTP/1.1 200 OK"] * len(
+        THROUGH
+    )
     found = asked(AGENT, [question for question, _ in REFUSED.values()])
     statuses = {row: one["got"].split(" ")[1:2] for row, one in zip(REFUSED, found, strict=True)}
     assert statuses == {row: [str(status)] for row, (_, status) in REFUSED.items()}

@@ -55,13 +55,24 @@ def test_model_is_reached_by_its_name_and_the_question_is_answered() -> None:
     assert "recipient allow-list" in result["answer"]
 
 
+def test_a_names_letters_may_be_large_or_small() -> None:
+    """As in any DNS name, whoever asks: the resolver and the proxy. What is another name stays another name."""
+    large = [
+        raw(HELLO.replace(b"model.glasslab.test", name)) for name in (b"mOdEl.glasslab.test", MODEL.upper().encode())
+    ]
+    other = raw(HELLO.replace(b"model.glasslab.test", b"MODEM.GLASSLAB.TEST"))
+    address, first, second, third = asked(AGENT, [dns(MODEL.upper()), *large, other])
+    assert address["got"] == f"NOERROR {MODEL_ADDRESS}"
+    assert [one["got"][:3] for one in (first, second)] == ["\x16\x03\x03"] * 2, "an answering hello"
+    assert third["end"] == "closed"
+
+
 # What the agent tries -> the question. From the controller each is answered.
 CLOSED = {
     "another name on the model's address": tls("other.glasslab.test", verify="other.glasslab.test"),
     "a name below the model's": tls(f"data.{MODEL}"),
     "a name above the model's": tls("glasslab.test"),
     "a name that ends in the model's": tls(f"x-{MODEL}"),
-    "the model's name in other letters": raw(HELLO.replace(b"model.glasslab.test", b"mOdEl.glasslab.test")),
     "no name": tls(None),
     "the address as the name": raw(hello(MODEL_ADDRESS)),
     "the outer name of an encrypted hello": raw(extended(hello("cloudflare-ech.com"), 0xFE0D, bytes(80))),

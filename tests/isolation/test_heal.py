@@ -122,6 +122,11 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "",
         "the policy route `ip -4 rule pref 4701 from 10.10.10.10/32 lookup 254` is none of the policy's",
     ),
+    "ours on a condition in the place of ours": (
+        "ip rule add pref 4701 iif vmbr1 dscp 10 blackhole; ip rule del pref 4701 iif vmbr1",
+        "",
+        "the policy route `ip -4 rule pref 4701 iif vmbr1 blackhole` is missing",
+    ),
     "sysctl changed": (
         "sysctl -qw net.ipv4.conf.vmbr1.arp_ignore=0",
         "",
@@ -144,6 +149,13 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "port tap999i0 of vmbr1 is no guest's",
     ),
     "port taken out": ("ip link set tap102i0 nomaster", "", "guest port tap102i0 is in no bridge"),
+    # The watcher sleeps meanwhile, or it would put the port back while it is in no bridge.
+    "port moved to another bridge": (
+        "pid=$(systemctl show --property MainPID --value glasslab-network-watch); kill -STOP $pid; "
+        "ip link set tap102i0 master vmbr2; kill -CONT $pid",
+        "ip link set tap102i0 master vmbr1",
+        "guest port tap102i0 is in vmbr2, not in vmbr1",
+    ),
     "port left and came back": (
         "ip link set tap101i0 nomaster; ip link set tap101i0 master vmbr1",
         "",
@@ -238,12 +250,15 @@ def test_policies_and_tables_of_others_are_none_of_our_business() -> None:
     """Our chains drop by themselves, whatever a hook's policy is."""
     before = len(drifts())
     pve("iptables -P FORWARD DROP; iptables -P FORWARD ACCEPT; iptables -P INPUT ACCEPT; nft add table inet foreign")
+    # What they say in their comments, in whatever encoding, included.
+    comment = "OUTPUT -m comment --comment \"$(printf 'f\\374r')\" -j ACCEPT"
+    pve(f"iptables -A {comment}; ip6tables -A {comment}")
     try:
         time.sleep(0.8)
         assert whole()
         assert drifts()[before:] == []
     finally:
-        pve("nft delete table inet foreign")
+        pve(f"nft delete table inet foreign; iptables -D {comment}; ip6tables -D {comment}")
 
 
 # Until nothing passes the guest's port any more, and until the walls stand; in milliseconds after the flush has ended.

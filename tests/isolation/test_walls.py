@@ -9,6 +9,7 @@ import pytest
 
 from isolationtools import (
     LOADER,
+    PLACES,
     answers,
     differing,
     door,
@@ -16,6 +17,7 @@ from isolationtools import (
     playbook_lines,
     pve,
     reboot,
+    run,
     see,
     take_receipt,
     wait_for,
@@ -145,3 +147,52 @@ def test_refused_before_anything_is_changed(case: str) -> None:
     assert done.returncode != 0
     assert said in playbook_lines(done)
     assert pve("sha256sum /etc/glasslab/network/* /etc/network/interfaces") == before
+
+
+WATCHER = "glasslab-network-watch.service"
+LOG = door("10.10.10.20", tcp=[8088])
+AGENT, HYPERVISOR = PLACES["agent"], PLACES["hypervisor"]
+HOLD = """
+import sys
+sys.path.insert(0, "/usr/local/lib/glasslab")
+from network import ports, settings
+print(*ports.hold(settings.settings()[0]))
+"""
+REPLUG = "ip link set eth0 down; sleep 1.5; ip link set eth0 up; ip route replace default via 10.10.10.1; sleep 0.3"
+
+
+def through() -> list[str]:
+    """What the agent gets from the log and the model."""
+    return [probe["answer"] for probe in see("agent", [LOG, MODEL])]
+
+
+def test_a_guest_whose_cable_goes_out_and_in_stays_held() -> None:
+    """A guest that is a container takes its own link down and up, and its port forwards again."""
+    assert answers("agent", LOG) == ["open"]
+    pve(f"systemctl stop {WATCHER}")
+    try:
+        assert run(HYPERVISOR, "python3", "-c", HOLD).stdout.split() == ["tap101i0", "tap102i0"]
+        assert "guest port tap101i0 is held shut" in pve(f"{LOADER} check", check=False)
+        run(AGENT, "sh", "-c", REPLUG)
+        assert pve("cat /sys/class/net/tap101i0/brport/state") == "3\n", "it forwards: this is what is tried here"
+        assert through() == ["silent", "silent"]
+        assert "guest port tap101i0 is held shut" in pve(f"{LOADER} check", check=False)
+    finally:
+        pve(f"systemctl start {WATCHER}")
+    wait_for("the log and the model are reached", lambda: through() == ["open", "open"], 10)
+    assert pve(f"{LOADER} check") == "as loaded\n"
+
+
+def test_a_guests_port_in_another_bridge_is_down_until_it_comes_back() -> None:
+    """Whoever moved it there: in the LAN's or the other lab's bridge it would be a guest of theirs."""
+    flags = "cat /sys/class/net/tap101i0/flags"
+    pve(f"systemctl stop {WATCHER}; ip link set tap101i0 master vmbr2; systemctl start {WATCHER}")
+    try:
+        wait_for("it is down", lambda: not int(pve(flags), 16) & 1, 5)
+        said = pve(f"{LOADER} check", check=False)
+        assert said == "guest port tap101i0 is in vmbr2, not in vmbr1\n"
+    finally:
+        pve("ip link set tap101i0 master vmbr1")
+    wait_for("it is up", lambda: int(pve(flags), 16) & 1, 5)
+    assert pve(f"{LOADER} check") == "as loaded\n"
+    wait_for("the log and the model are reached", lambda: through() == ["open", "open"], 10)

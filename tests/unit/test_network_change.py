@@ -221,6 +221,29 @@ def test_the_last_ten_backups_are_kept_and_an_armed_one_always(host: Host, capsy
     assert kept == ["00000000T000000-1", *(f"20260101T0000{number:02}-1" for number in range(2, 12))]
 
 
+def test_a_clock_that_was_set_back_takes_no_backup_away(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that has just been made is behind all others, and is what a damaged marker falls back on."""
+    paths = standing(host)
+    for number in range(change.KEPT + 2):
+        change.backup({"paths": paths, "folders": [], "bridge": "nobr0"}, f"20360101T0000{number:02}-{90 + number}")
+    monkeypatch.setattr(change.time, "gmtime", lambda *_: (2026, 1, 1, 0, 0, 0, 3, 1, 0))
+    names = []
+    for text in ("first", "second", "third"):
+        host.put("etc/rules.v4", text)
+        told(host, "arm", *paths)
+        armed = change.pending()
+        assert armed is not None
+        names.append(armed["backup"])
+        assert change.backups()[-1].name == armed["backup"]
+        host.put("etc/rules.v4", "changed")
+        if text == "second":
+            (host.root / "state/pending.json").write_text('{"cut": "short"}')
+        told(host, "rollback")
+        assert host.path("etc/rules.v4").read_text() == text
+    assert len(set(names)) == 3
+    assert len(change.backups()) == change.KEPT
+
+
 def test_a_changed_file_restarts_who_reads_it_and_no_other(host: Host) -> None:
     standing(host)
     services = ["glasslab-resolver.service", "glasslab-proxy.service"]

@@ -89,6 +89,10 @@ def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
         ({"connection_limit": 0}, "network_connection_limit 0 must be from 1 to 100000"),
         ({"confirm_seconds": -1}, "network_confirm_seconds -1 must be from 5 to 3600"),
         ({"lease_seconds": 90000}, "network_lease_seconds 90000 must be from 0 to 86400"),
+        (
+            {"connection_limit": 20_000, "flows": [{**API, "ports": [443, 80]}]},
+            "network_connection_limit 20000: flows by name make that 40000 connections at the proxy, more than 32768",
+        ),
         (guest(mac="03:10:00:00:00:20"), "mac '03:10:00:00:00:20' is malformed"),
     ],
 )

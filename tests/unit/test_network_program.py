@@ -209,6 +209,15 @@ def test_commands_that_run_together_each_get_their_text() -> None:
     assert kernel.run_together([(("cat",), many), (("cat",), "two")]) == [many, "two"]
 
 
+def test_what_others_say_in_their_rules_is_in_any_encoding() -> None:
+    """A comment in Latin 1, or with what Unicode takes for the end of a line: neither an error nor a rule of ours."""
+    rule = '-A INPUT -m comment --comment "f\\374r\\302\\205-A GLASSLAB-INPUT -j ACCEPT" -j ACCEPT'
+    output = kernel.run("printf", f"*filter\\n{rule}\\nCOMMIT\\n".replace('"', '\\"'))
+    assert len(tables.saved(output)["filter"]) == 1
+    assert tables.ours({"rules.v4": tables.saved(output)}) == {"rules.v4": {}}
+    assert kernel.run("cat", text=output) == output
+
+
 def test_a_tool_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "patience", 0.2)
     with pytest.raises(kernel.Failure, match=r"^sleep did not end within "):

@@ -56,8 +56,11 @@ def test_a_rule_that_is_not_understood_is_named(said: str) -> None:
 
 def test_a_rule_narrowed_by_somebody_is_not_ours_any_more() -> None:
     rule = routes.parse(RULES[1].split())
-    narrowed = routes.encode(rule) + netlink.attribute(routes.IP_PROTO, b"\x06")
-    assert routes.decode(narrowed).rule != rule
+    # By a protocol, by the least DSCP, by what no kernel of today has: there and not understood is enough.
+    for kind, value in ((22, b"\x06"), (27, b"\0"), (99, b"\0")):
+        assert routes.decode(routes.encode(rule) + netlink.attribute(kind, value)).rule != rule
+    assert routes.decode(routes.encode(rule) + netlink.attribute(routes.SUPPRESS_LENGTH, b"\0" * 4)).rule != rule
+    assert routes.decode(routes.encode(rule) + netlink.attribute(routes.SUPPRESS_LENGTH, b"\xff" * 4)).rule == rule
     inverted = bytearray(routes.encode(rule))
     inverted[8:12] = struct.pack("=I", routes.INVERT)
     assert routes.decode(bytes(inverted)).rule != rule

@@ -62,6 +62,22 @@ def test_no_line_is_longer_than_the_proxy_reads() -> None:
     assert max(len(line.split()) for line in rendered("proxy.cfg.j2").splitlines() if "#" not in line) < WORDS
 
 
+def test_the_proxy_has_room_for_all_that_its_guests_may_open() -> None:
+    """Or some of them, each within its own limit, would keep the others out."""
+    text = rendered("proxy.cfg.j2")
+    whole, of_tls, of_http = map(int, re.findall(r"^\tmaxconn (\d+)$", text, re.MULTILINE))
+    assert (of_tls, of_http) == (COUNT * 256, COUNT * 256)
+    assert whole == of_tls + of_http
+    memory = re.search(r"^MemoryMax=(\d+)M$", rendered("glasslab-proxy.service.j2"), re.MULTILINE)
+    assert memory is not None
+    assert int(memory[1]) == whole // 16, "64 KiB each"
+
+
+def test_a_name_is_asked_for_in_letters_of_any_size() -> None:
+    checks = re.findall(r"\{ (req\.\S+) -m str", rendered("proxy.cfg.j2"))
+    assert set(checks) == {"req.ssl_sni,lower", "req.hdr(host),lower"}
+
+
 def test_resolver_reads_its_configuration_and_has_nobody_to_ask(tmp_path: Path) -> None:
     text = rendered("resolver.conf.j2")
     (tmp_path / "resolver.conf").write_text(text)

@@ -42,6 +42,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}")
 MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")  # of one machine: the lowest bit would make it a group's
 NUMBERS = {"connection_limit": (1, 100_000), "confirm_seconds": (5, 3_600), "lease_seconds": (0, 86_400)}
+PROXIED = 32_768  # connections at the proxy, all guests together: 2 GiB of memory at the most
 DNS_NAME = re.compile(r"(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -105,9 +106,9 @@ def flow_problems(policy: dict, subnet: ipaddress.IPv4Network, special: list[ipa
         where = f"network_flows: {flow['name']}"
         if not NAME.fullmatch(flow["name"]) or names.count(flow["name"]) > 1:
             problems.append(f"{where}: the name must be one word of letters, digits, _ and -, and used once")
-        senders = flow["from"] if isinstance(flow["from"], list) else [flow["from"]]
-        problems += [f"{where}: from {name!r} is no guest of network_guests" for name in senders if name not in guests]
-        if not senders or len(set(map(str, senders))) < len(senders):
+        ones = senders(flow)
+        problems += [f"{where}: from {name!r} is no guest of network_guests" for name in ones if name not in guests]
+        if not ones or len(set(map(str, ones))) < len(ones):
             problems.append(f"{where}: from {flow['from']!r} must name at least one guest, each once")
         if not 1 <= len(flow["ports"]) <= 15 or any(not 1 <= int(port) <= 65535 for port in flow["ports"]):
             problems.append(f"{where}: ports {flow['ports']} must be 1 to 15 numbers from 1 to 65535")
@@ -118,17 +119,22 @@ def flow_problems(policy: dict, subnet: ipaddress.IPv4Network, special: list[ipa
             if flow["protocol"] != "tcp":
                 problems.append(f"{where}: by name only tcp can be held to the name")
         elif target in guests:
-            problems += guest_flow_problems(where, flow, senders)
+            problems += guest_flow_problems(where, flow, ones)
         else:
             problems += address_problems(where, target, subnet, special)
     return problems
 
 
-def guest_flow_problems(where: str, flow: dict, senders: list[str]) -> list[str]:
+def senders(flow: dict) -> list:
+    """The guests a flow is from: one name, or a list of them."""
+    return flow["from"] if isinstance(flow["from"], list) else [flow["from"]]
+
+
+def guest_flow_problems(where: str, flow: dict, ones: list[str]) -> list[str]:
     problems = []
     if flow["protocol"] != "tcp":
         problems.append(f"{where}: from guest to guest only tcp can be told from its replies inside the bridge")
-    if flow["to"] in senders:
+    if flow["to"] in ones:
         problems.append(f"{where}: from and to are the same guest {flow['to']!r}")
     if flow.get("modes"):
         problems.append(f"{where}: modes {flow['modes']}: a flow to a guest holds in every mode: take modes out")
@@ -168,6 +174,13 @@ def name_problems(policy: dict, subnet: ipaddress.IPv4Network) -> list[str]:
         elif text in taken:
             problems.append(f"{owner}: address {text} is taken by {taken[text]}")
         taken.setdefault(text, owner)
+    named = [flow for flow in policy["flows"] if flow.get("names")]
+    doors = {(str(guest), port) for flow in named for guest in senders(flow) for port in flow["ports"]}
+    if (most := len(doors) * int(policy["connection_limit"])) > PROXIED:
+        problems.append(
+            f"network_connection_limit {policy['connection_limit']}: flows by name make that {most} connections at the "
+            f"proxy, more than {PROXIED}: lower it"
+        )
     spare = network(policy["names_range"])
     needed = len(set(wanted) - set(policy["name_addresses"]))
     if spare is None or spare.overlaps(subnet) or sum(1 for _ in spare.hosts()) < needed:

@@ -170,7 +170,7 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
         "named": named,
         "open": may_leave if is_open else [],
         "resolver": resolver(variables, named),
-        "services": services(named),
+        "services": services(named, int(variables["connection_limit"])),
         "forwarding": forwarding,
         "sysctls": sysctls(bridge, uplink, [*taps, *own_bridges], forwarding=forwarding),
         "ip_rules": ip_rules(bridge, subnet, entries + own_bridges, forwarding=forwarding),
@@ -190,8 +190,8 @@ def resolver(variables: dict[str, Any], named: list[dict[str, Any]]) -> dict[str
     }
 
 
-def services(named: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The proxy's doors: one a destination port, with who may go where by which name."""
+def services(named: list[dict[str, Any]], limit: int) -> list[dict[str, Any]]:
+    """The proxy's doors: one a destination port, with who may go where by which name, and room for all of them."""
     found: dict[int, dict[str, Any]] = {}
     for one in named:
         door = found.setdefault(
@@ -207,7 +207,11 @@ def services(named: list[dict[str, Any]]) -> list[dict[str, Any]]:
         door["sources"] += [] if one["source"] in door["sources"] else [one["source"]]
         door["routes"].setdefault(one["name"], []).append(one["source"])
     return [
-        {**door, "routes": [{"name": name, "sources": sources} for name, sources in door["routes"].items()]}
+        {
+            **door,
+            "connections": limit * len(door["sources"]),
+            "routes": [{"name": name, "sources": sources} for name, sources in door["routes"].items()],
+        }
         for door in found.values()
     ]
 

@@ -70,13 +70,13 @@ def pending() -> Record | None:
     """The change that is armed; None when none is."""
     try:
         found: Record = json.loads((STATE / "pending.json").read_text(encoding="utf-8"))
+        return {"backup": found["backup"], "boot": found["boot"], "deadline": found["deadline"], **found}
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         # Written whole or not at all; a damaged one is no reason to leave an unconfirmed change standing.
-        saved = sorted((STATE / "backup").glob("*"))
+        saved = backups()
         return {"backup": saved[-1].name, "boot": "", "deadline": 0.0, "bridge": "vmbr1"} if saved else None
-    return found
 
 
 def overdue() -> bool:
@@ -131,9 +131,28 @@ def save(folder: pathlib.Path, paths: list[str], manifest: Record) -> None:
     write(folder / "manifest.json", json.dumps(manifest, indent=1).encode(), 0o600)
 
 
+def place(name: str) -> tuple[str, int]:
+    """By what backups are ordered: the time in the name, and the number behind it."""
+    stamp, _, number = name.partition("-")
+    return stamp, int(number) if number.isdecimal() else 0
+
+
+def backups() -> list[pathlib.Path]:
+    """Those that there are, the last one last."""
+    return sorted((STATE / "backup").glob("*"), key=lambda path: place(path.name))
+
+
+def next_name() -> str:
+    """A name behind all others, also when the clock was set back: the last is what a damaged marker falls back on."""
+    stamp, number = time.strftime("%Y%m%dT%H%M%S", time.gmtime()), 0
+    if there := backups():
+        stamp, number = max((stamp, 0), place(there[-1].name))
+    return f"{stamp}-{number + 1}"
+
+
 def backup(change: Record, keep: str | None = None) -> str:
     """A new backup's name, or the given one's, with the change's paths added."""
-    name = keep or time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f"-{os.getpid()}"
+    name = keep or next_name()
     folder = STATE / "backup" / name
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
@@ -151,8 +170,8 @@ def backup(change: Record, keep: str | None = None) -> str:
     }
     save(folder, change["paths"], manifest)
     armed = pending()
-    for old in sorted((STATE / "backup").iterdir())[:-KEPT]:
-        if armed is None or old.name != armed["backup"]:
+    for old in backups()[:-KEPT]:
+        if old.name != name and (armed is None or old.name != armed["backup"]):
             shutil.rmtree(old)
     return name
 

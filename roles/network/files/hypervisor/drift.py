@@ -13,7 +13,7 @@ from typing import Any
 from . import ports, routes, tables
 from .kernel import Failure, set_sysctl, sysctl
 from .settings import Settings
-from .state import FORMER, LINKS, Record, state, store
+from .state import AWAY, FORMER, LINKS, Record, forget, state, store
 
 LOG = pathlib.Path("/var/log/glasslab/drift.json")
 LOG_BYTES = 1 << 20  # then it becomes drift.json.1; a reader has both
@@ -65,11 +65,24 @@ def look(record: Record, config: Settings, *, packets: bool = True) -> Drift:
         words = f"{name} is not isolated from the other guests"
         (drift.links if is_known(name, known) else drift.fresh).append(words)
     drift.links += [f"guest port {name} is in no bridge" for name in ports.loose(config)]
+    drift.links += [elsewhere(name, config) for name in ports.away(config) if ports.is_up(name)]
+    drift.fresh += [f"guest port {name} is back in {config.bridge}, and down" for name in come_back(config)]
     drift.links += [f"port {name} of {config.bridge} is no guest's" for name in ports.strangers(config)]
     if ports.credulous(config):
         words = f"{config.bridge} learns from frames to link-local groups"
         (drift.links if is_known(config.bridge, known) else drift.fresh).append(words)
     return drift
+
+
+def elsewhere(name: str, config: Settings) -> str:
+    """In words, that a guest's port is in another bridge."""
+    return f"guest port {name} is in {ports.master(name)}, not in {config.bridge}"
+
+
+def come_back(config: Settings) -> list[str]:
+    """Guests' ports that we took down in another bridge, and that are in the lab's again."""
+    gone = (state(AWAY) or {"links": []})["links"]
+    return [name for name in gone if ports.master(name) == config.bridge and not ports.is_up(name)]
 
 
 def is_known(name: str, known: Record) -> bool:
@@ -122,7 +135,20 @@ def put_right(record: Record, config: Settings, drift: Drift) -> None:
 
 
 def assert_links(config: Settings) -> None:
-    """What no packet rule can hold at the bridge. A port that is no guest's goes down, and up when it is one."""
+    """What no packet rule can hold at the bridge. A port that is no guest's goes down, and up when it is one.
+
+    So does a guest's in another bridge: there it would be a guest of the hypervisor's other networks.
+    """
+    gone = ports.away(config)
+    for name in come_back(config):
+        ports.set_up(name, up=True)
+    if gone:
+        former = (state(AWAY) or {"links": []})["links"]
+        store(AWAY, {"links": [*(name for name in former if name in gone), *filter(ports.is_up, gone)]})
+    else:
+        forget(AWAY)
+    for name in gone:
+        ports.set_up(name, up=False)
     for name in ports.strangers(config):
         ports.set_up(name, up=False)
     for name in ports.unisolated(config):

@@ -51,13 +51,15 @@ def run_together(jobs: Sequence[tuple[Sequence[str], str | None]]) -> list[str]:
 
 def _start(command: Sequence[str], text: str | None) -> subprocess.Popen[str] | str:
     """The started process, or what stopped it from starting."""
-    # A file in memory, not a pipe: nobody has to feed several processes at once.
-    with open(os.memfd_create("input"), "w+", encoding="utf-8") as source:  # noqa: PTH123 (a descriptor, no path)
+    # A file in memory, not a pipe: nobody has to feed several processes at once. Other people's rules may be in any
+    # encoding; what they say is none of our business.
+    about = {"encoding": "utf-8", "errors": "surrogateescape"}
+    with open(os.memfd_create("input"), "w+", **about) as source:  # noqa: PTH123 (a descriptor, no path)
         source.write(text or "")
         source.flush()
         source.seek(0)
         try:
-            return subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            return subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **about)
         except OSError as error:
             return f"{command[0]} cannot be run ({error.strerror}): install or repair it"
 

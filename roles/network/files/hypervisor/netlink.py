@@ -94,7 +94,7 @@ def nft_tables() -> list[str]:
     found = []
     for _, data in _nft(NFT_GETTABLE, DUMP):
         name = next((value for kind, value in attributes(data[4:]) if kind == 1), b"")
-        found.append(f"{FAMILIES.get(data[0], str(data[0]))} {name.rstrip(bytes(1)).decode()}")
+        found.append(f"{FAMILIES.get(data[0], str(data[0]))} {name.rstrip(bytes(1)).decode(errors='replace')}")
     return found
 
 

@@ -16,9 +16,9 @@ from .kernel import Failure
 from .settings import Settings
 
 NET = pathlib.Path("/sys/class/net")
-SETLINK, NEWLINK = 19, 16
+SETLINK, NEWLINK, GETLINK = 19, 16, 18
 AF_BRIDGE, IFF_UP = 7, 1
-MASTER, PROTINFO, PORT_STATE, PORT_ISOLATED = 10, 12, 1, 33
+IFNAME, MASTER, PROTINFO, PORT_STATE, PORT_ISOLATED, PORT_LOCKED = 3, 10, 12, 1, 33, 39
 LINKINFO, INFO_KIND, INFO_DATA, BOOLOPT, NO_LINKLOCAL_LEARN = 18, 1, 2, 46, 1
 LISTENING, FORWARDING = 1, 3  # a port without spanning tree is never listening: it is how the watcher holds one shut
 PROXMOX = re.compile(r"(tap|veth)(\d+)i(\d+)")
@@ -116,9 +116,30 @@ def credulous(config: Settings) -> bool:
     return attribute(config.bridge, "bridge/no_linklocal_learn") == "0"
 
 
+def away(config: Settings) -> list[str]:
+    """Guests' ports in a bridge that is not the lab's, where nothing but the rules of bridges holds what they send."""
+    return [name for name in all_names(config) if belongs(name) and master(name) not in (None, config.bridge)]
+
+
+def locked() -> list[str]:
+    """Ports of any bridge that take frames in from no sender that they have not heard before."""
+    try:
+        answers = netlink.request(
+            netlink.ROUTE, GETLINK, struct.pack("=BBHiII", AF_BRIDGE, 0, 0, 0, 0, 0), netlink.DUMP
+        )
+    except OSError:
+        return []
+    told = [dict(netlink.attributes(body[16:])) for kind, body in answers if kind == NEWLINK]
+    shut = [one for one in told if any(dict(netlink.attributes(one.get(PROTINFO, b""))).get(PORT_LOCKED, b""))]
+    return [one[IFNAME].rstrip(b"\0").decode(errors="surrogateescape") for one in shut if IFNAME in one]
+
+
 def held(config: Settings) -> list[str]:
     """Ports that the watcher holds shut, or has left so."""
-    return [name for name in members(config.bridge) if attribute(name, "brport/state") == str(LISTENING)]
+    shut = locked()
+    return [
+        name for name in members(config.bridge) if name in shut or attribute(name, "brport/state") == str(LISTENING)
+    ]
 
 
 def _tell(name: str, kind: int, body: bytes, what: str) -> None:
@@ -147,14 +168,14 @@ def enslave(name: str, bridge: str) -> None:
         _tell(name, NEWLINK, netlink.attribute(MASTER, struct.pack("=I", int(index))), f"a port of {bridge}")
 
 
-def _tell_port(name: str, kind: int, value: int, what: str) -> None:
-    inner = netlink.attribute(kind, bytes([value]))
+def _tell_port(name: str, what: str, *values: tuple[int, int]) -> None:
+    inner = b"".join(netlink.attribute(kind, bytes([value])) for kind, value in values)
     _tell(name, SETLINK, netlink.attribute(PROTINFO | netlink.NESTED, inner), what)
 
 
 def isolate(name: str) -> None:
     """From now on this port reaches no other isolated one."""
-    _tell_port(name, PORT_ISOLATED, 1, "isolated")
+    _tell_port(name, "isolated", (PORT_ISOLATED, 1))
 
 
 def disbelieve(config: Settings) -> None:
@@ -168,15 +189,18 @@ def disbelieve(config: Settings) -> None:
 def hold(config: Settings) -> list[str]:
     """Nothing passes the bridge's ports until release(), and no guest loses its carrier; the ports held.
 
-    Best effort, and within a millisecond: what cannot be held is closed when the rules stand again.
+    A guest whose cable goes out and in has its port forward again; locked as well, the port has then forgotten whom it
+    heard, and takes nothing in. Best effort, and within a millisecond: what cannot be held is closed when the rules
+    stand again.
     """
     shut = []
     for name in members(config.bridge):
-        if attribute(name, "brport/state") == str(FORWARDING):
-            try:
-                _tell_port(name, PORT_STATE, LISTENING, "held")
-            except Failure:
-                continue
+        forwards = attribute(name, "brport/state") == str(FORWARDING)
+        try:
+            _tell_port(name, "held", (PORT_LOCKED, 1), *[(PORT_STATE, LISTENING)] * forwards)
+        except Failure:
+            continue
+        if forwards:
             shut.append(name)
     return shut
 
@@ -184,7 +208,8 @@ def hold(config: Settings) -> list[str]:
 def release(config: Settings) -> None:
     """Let pass again what was held."""
     for name in held(config):
-        _tell_port(name, PORT_STATE, FORWARDING, "forwarding")
+        listens = attribute(name, "brport/state") == str(LISTENING)
+        _tell_port(name, "forwarding", (PORT_LOCKED, 0), *[(PORT_STATE, FORWARDING)] * listens)
 
 
 def plug(config: Settings) -> None:

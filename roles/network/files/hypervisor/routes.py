@@ -17,9 +17,9 @@ from .kernel import Failure
 
 NEWRULE, DELRULE, GETRULE = 32, 33, 34
 # linux/fib_rules.h
-DST, SRC, IIF, PRIORITY, FWMARK, TABLE, FWMASK, OIF, PROTOCOL, IP_PROTO = 1, 2, 3, 6, 10, 15, 16, 17, 21, 22
-SPORTS, DPORTS, UIDS, TUNNEL, L3MDEV, FLOW, GOTO = 23, 24, 20, 12, 19, 11, 4
-NARROWING = (IP_PROTO, SPORTS, DPORTS, UIDS, TUNNEL, L3MDEV, FLOW, GOTO)
+DST, SRC, IIF, PRIORITY, FWMARK, TABLE, FWMASK, OIF, PROTOCOL = 1, 2, 3, 6, 10, 15, 16, 17, 21
+SUPPRESS_GROUP, SUPPRESS_LENGTH, PAD = 13, 14, 18
+UNDERSTOOD = (DST, SRC, IIF, PRIORITY, FWMARK, TABLE, FWMASK, OIF, PROTOCOL, PAD)
 ACTIONS = {"lookup": 1, "blackhole": 6, "unreachable": 7, "prohibit": 8}
 TABLES = {"local": 255, "main": 254, "default": 253}
 FAMILIES = {"-4": socket.AF_INET, "-6": socket.AF_INET6}
@@ -51,6 +51,7 @@ class Rule(NamedTuple):
         words += [f"from {self.source}"] * bool(self.source) + [f"to {self.to}"] * bool(self.to)
         words += [f"iif {self.iif}"] * bool(self.iif) + [f"oif {self.oif}"] * bool(self.oif)
         words += [f"fwmark {self.mark:#x}/{self.mask:#x}"] * bool(self.mask)
+        words += ["on a condition of somebody's"] * bool(self.other)
         words.append(f"lookup {self.table}" if self.action == 1 else names.get(self.action, str(self.action)))
         return " ".join(words)
 
@@ -123,15 +124,20 @@ def decode(body: bytes) -> Standing:
     def network(kind: int, length: int) -> str:
         return f"{socket.inet_ntop(family, found[kind])}/{length}" if kind in found else ""
 
-    other = [(kind, found[kind]) for kind in NARROWING if kind in found and any(found[kind])]
+    # Whatever else the kernel tells of a rule makes it another one, also what later kernels know: it may fit less.
+    other = [
+        (kind, value)
+        for kind, value in sorted(found.items())
+        if kind not in UNDERSTOOD and not (kind in (SUPPRESS_GROUP, SUPPRESS_LENGTH) and value == b"\xff" * 4)
+    ]
     other += [(-1, bytes([tos, flags & INVERT]))] if tos or flags & INVERT else []
     rule = Rule(
         family=family,
         pref=number(PRIORITY),
         action=action,
         table=number(TABLE) or table,
-        iif=found.get(IIF, b"").rstrip(b"\0").decode(),
-        oif=found.get(OIF, b"").rstrip(b"\0").decode(),
+        iif=found.get(IIF, b"").rstrip(b"\0").decode(errors="backslashreplace"),
+        oif=found.get(OIF, b"").rstrip(b"\0").decode(errors="backslashreplace"),
         source=network(SRC, source_length),
         to=network(DST, to_length),
         mark=number(FWMARK),

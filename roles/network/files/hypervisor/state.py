@@ -15,6 +15,7 @@ FORMER = "former.json"  # what `remove` puts back: {"sysctl": {path: value}, "ta
 LOADED = "loaded.json"  # what was loaded last: {"digest", "texts", "settings", "kernel", "routes"}
 SEEN = "seen.json"  # the packet rules were whole at this state of the kernel's: {"generation"}
 LINKS = "links.json"  # interfaces that have been as they should be: {name: index and bridge's index}
+AWAY = "away.json"  # guests' ports that are down because they are in another bridge: {"links"}
 CLOSED = "closed.json"  # the guests are shut in: {"verb", "why", "links"}
 Record = dict[str, Any]
 _cached: Record = {}  # the record loaded last, which is large and read twice a second

@@ -51,7 +51,8 @@ def saved(output: str) -> dict[str, list[str]]:
     """Lines of iptables-save by table, without counters."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
-    for line in output.splitlines():
+    # Not splitlines(): a comment of somebody else's may hold what Unicode takes for the end of a line.
+    for line in output.split("\n"):
         if line.startswith("*"):
             lines = found.setdefault(line[1:], [])
         elif line[:1] in (":", "-"):

@@ -12,7 +12,7 @@ import time
 from . import drift, netlink, ports, routes, tables
 from .kernel import Failure
 from .settings import ETC, Settings, digest, rule_files, settings
-from .state import CLOSED, FORMER, LINKS, LOADED, SEEN, Record, forget, loaded, state, store
+from .state import AWAY, CLOSED, FORMER, LINKS, LOADED, SEEN, Record, forget, loaded, state, store
 
 ATTEMPTS = 3.0  # seconds in which a heal that did not succeed is tried again at once
 
@@ -98,6 +98,8 @@ def differences() -> list[str]:
         for name in ports.strays(config)
         if ports.belongs(name) and not ports.is_up(name)
     ]
+    # Up, the look has named it; down, it stays so until it comes back.
+    differs += [drift.elsewhere(name, config) for name in ports.away(config) if not ports.is_up(name)]
     differs += routes.overruled(routes.wanted(config.ip_rules))
     if closed := state(CLOSED):
         differs.append(f"the guests are shut in, because {closed['verb']} failed: {closed['why']}")
@@ -194,8 +196,10 @@ def remove() -> None:
     former = state(FORMER) or {"sysctl": {}, "tables": None}
     # First nothing is routed any more, then the rules go: never the other way round.
     drift.restore_sysctls(former)
+    for name in (state(AWAY) or {"links": []})["links"]:
+        ports.set_up(name, up=True)
     tables.remove(former["tables"])
     routes.remove()
     if config is not None:
         ports.release(config)
-    forget(FORMER, LOADED, CLOSED, SEEN, LINKS)
+    forget(FORMER, LOADED, CLOSED, SEEN, LINKS, AWAY)
