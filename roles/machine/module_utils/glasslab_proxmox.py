@@ -123,7 +123,10 @@ class Session:
             )
         denied = DENIED.search(reason)
         if denied:
-            return f"{who} lacks {denied['privilege']} on {denied['path']}: playbooks/proxmox_access.yml grants it"
+            return (
+                f"{who} lacks {denied['privilege']} on {denied['path']}: playbooks/proxmox_access.yml grants what "
+                "the lab needs"
+            )
         if error.status_code == 403:
             return f"{who} is refused ({reason}): playbooks/proxmox_access.yml grants what the lab needs"
         return f"{self._where} answers {error.status_code}: {reason}"
