@@ -54,7 +54,7 @@ class GuestsApi:
 
     # ----------------------------------------------------------------- disks
 
-    def _file_of(self, volid: str) -> Path:
+    def _image_file(self, volid: str) -> Path:
         sid, name = volume_ref(volid)
         record = self._volumes(sid).get(name) if sid in self.storages else None
         if record is None or not record.get("file"):
@@ -62,7 +62,7 @@ class GuestsApi:
         return Path(record["file"])
 
     def _disk_files(self, vm: Any) -> list[tuple[str, Path]]:
-        return [(key, self._file_of(volume)) for key, volume, _ in drives_of(vm.config, skip_cdrom=True)]
+        return [(key, self._image_file(volume)) for key, volume, _ in drives_of(vm.config, skip_cdrom=True)]
 
     def _qm_alloc(self, sid: str, vmid: int, fmt: str | None, size: int, linked_from: str | None = None) -> Any:
         volid, made = super()._qm_alloc(sid, vmid, fmt, size, linked_from)
@@ -72,15 +72,15 @@ class GuestsApi:
         if source is None:
             record["file"] = str(self.disks.new(name, size))
         elif volume_ref(source)[1].rsplit("/", 1)[-1].startswith("base-"):
-            record["file"] = str(self.disks.overlay(name, self._file_of(source), size))
+            record["file"] = str(self.disks.overlay(name, self._image_file(source), size))
         else:
-            record["file"] = str(self.disks.copy(name, self._file_of(source)))
+            record["file"] = str(self.disks.copy(name, self._image_file(source)))
         return volid, made
 
     def import_image(self, volid: str, source: str) -> None:
         record = self._qm_volume(volid)
         self.disks.drop(Path(record["file"]))
-        name, origin = volume_ref(volid)[1], self._file_of(source)
+        name, origin = volume_ref(volid)[1], self._image_file(source)
         fixed = volume_ref(source)[1].startswith("import/")
         made = self.disks.overlay(name, origin, record["size"]) if fixed else self.disks.copy(name, origin)
         record["file"] = str(made)
@@ -92,9 +92,9 @@ class GuestsApi:
             self.disks.drop(Path(record["file"]))
 
     async def grow_image(self, vm: Any, key: str, volid: str, size: int) -> None:
-        file = self._file_of(volid)
+        file = self._image_file(volid)
         if vm.vmid in self.processes:
-            await self._monitor(vm.vmid, "block_resize", device=f"drive-{key}", size=size)
+            await self._tell(vm.vmid, "block_resize", device=f"drive-{key}", size=size)
         else:
             self.disks.resize(file, size)
 
@@ -134,7 +134,7 @@ class GuestsApi:
         name = _snapshot.get()
         for key, file in self._disk_files(vm):
             if vm.vmid in self.processes:
-                await self._monitor(vm.vmid, live, device=f"drive-{key}", name=name)
+                await self._tell(vm.vmid, live, device=f"drive-{key}", name=name)
             else:
                 still(file, name)
 
@@ -155,7 +155,7 @@ class GuestsApi:
         elif ttype == "qmrollback":
             await self._snapshot_disks(vm, "", self.disks.revert)
         elif ttype in ("qmreset", "qmsuspend", "qmresume") and vm.vmid in self.processes:
-            await self._monitor(vm.vmid, {"qmreset": "system_reset", "qmsuspend": "stop", "qmresume": "cont"}[ttype])
+            await self._tell(vm.vmid, {"qmreset": "system_reset", "qmsuspend": "stop", "qmresume": "cont"}[ttype])
         if vm.status == "running" and vm.vmid not in self.processes:
             await self._launch(vm)
         await super().after_task(vm, ttype)
@@ -178,7 +178,7 @@ class GuestsApi:
     def _drive(self, folder: Path, vm: Any, key: str, volume: str, cdrom: bool) -> Drive:
         if volume.endswith(("-cloudinit", "-cloudinit.qcow2")):
             return Drive(key, write_seed(folder, vm.name, vm.config).resolve(), True)
-        return Drive(key, self._file_of(volume).resolve(), cdrom)
+        return Drive(key, self._image_file(volume).resolve(), cdrom)
 
     @staticmethod
     def _write_plug(folder: Path, vm: Any) -> None:
@@ -244,7 +244,7 @@ class GuestsApi:
         if process is None:
             note: str | None = await super()._powerdown(vm, p)
             return note
-        await self._monitor(vm.vmid, "system_powerdown")
+        await self._tell(vm.vmid, "system_powerdown")
         patience = int(p.get("timeout") or self.shutdown_default_timeout)
         try:
             await asyncio.wait_for(asyncio.shield(process.wait()), patience)
@@ -256,7 +256,7 @@ class GuestsApi:
         vm.status = vm.qmpstatus = "stopped"
         return None
 
-    async def _monitor(self, vmid: int, execute: str, **arguments_: Any) -> Any:
+    async def _tell(self, vmid: int, execute: str, **arguments_: Any) -> Any:
         try:
             return await qmp.command(self.guests_folder / str(vmid) / "qmp.sock", execute, timeout=60, **arguments_)
         except qmp.NoAnswer as error:
