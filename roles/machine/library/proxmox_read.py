@@ -18,6 +18,8 @@ options:
   api: {type: dict, required: true, description: How the API is reached; the names are those of community.proxmox.}
   paths: {type: list, elements: str, default: [], description: What is read, as paths below C(/api2/json) with queries.}
   free_ids: {type: int, default: 0, description: So many ids that no guest of the cluster has, whatever the token sees.}
+  what: {type: str, default: "", description: What is looked for. When it is said, a path that cannot be read is a failure.}
+  then: {type: str, default: "", description: The command that goes on when the cause of a failure is mended.}
 """
 
 EXAMPLES = r"""
@@ -74,13 +76,19 @@ def main() -> None:
             "api": API_ARGUMENT,
             "paths": {"type": "list", "elements": "str", "default": []},
             "free_ids": {"type": "int", "default": 0},
+            "what": {"type": "str", "default": ""},
+            "then": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
     try:
         found = read(module.params["api"], module.params["paths"], module.params["free_ids"])
+        if module.params["what"] and found["problems"]:
+            raise Refused("; ".join(found["problems"].values()))
     except Refused as refused:
-        module.fail_json(msg=str(refused))
+        what = f"{module.params['what']}: " if module.params["what"] else ""
+        then = f"; then: {module.params['then']}" if module.params["then"] else ""
+        module.fail_json(msg=f"{what}{refused}{then}")
     module.exit_json(changed=False, **found)
 
 
