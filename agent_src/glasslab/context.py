@@ -60,7 +60,7 @@ class Context:
                 "type": "function",
                 "function": {
                     "name": call.name if _NAME.fullmatch(call.name) else INVALID_NAME,
-                    "arguments": request.arguments if isinstance(call.arguments, dict) and request.arguments else "{}",
+                    "arguments": _sendable(request.arguments) if isinstance(call.arguments, dict) else "{}",
                 },
             }
             for call, request in zip(calls, reply.tool_requests, strict=True)
@@ -103,3 +103,8 @@ class Context:
             id_ += "_"
         self._ids.add(id_)
         return id_
+
+
+def _sendable(arguments: str) -> str:
+    """Return arguments that were understood, as they may be sent back: blanks count as none, and are no JSON."""
+    return arguments if arguments.strip() else "{}"

@@ -2,8 +2,9 @@
 
 Protocol, newline-delimited JSON, one question a connection: the client sends `{"question": "..."}` and reads one
 object: `answer`, `status`, `session_id`, `turns`, `usage`, `seconds` as `glasslab ask --json` prints them, and
-`problem` (one line, null when answered), `so_far` (what was found without an answer), `trace`, `index`. Any further line of the client's, and a
-client that closes, cancel the question (status cancelled, recorded); shutting down the writing half does not.
+`problem` (one line, null when answered), `so_far` (what was found without an answer, or null), `trace` (summary or
+full), `index`. Any further line of the client's, and a client that closes, cancel the question (status cancelled,
+recorded); shutting down the writing half does not.
 """
 
 from __future__ import annotations

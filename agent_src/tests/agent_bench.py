@@ -1,6 +1,7 @@
 """The loop on a bench: a scripted model, stub tools, a log that can be looked into."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +39,33 @@ class Bench:
         stop: threading.Event | None = None,
         **settings: Any,
     ) -> Outcome:
-        repeat = settings.pop("repeat_last", False)
-        self.model.play({"turns": list(turns), "repeat_last": repeat})
+        flags = {name: settings.pop(name, False) for name in ("repeat_last", "strict")}
+        self.model.play({"turns": list(turns), **flags})
         outcome = self.run_on(self.model.url, lock, stop, **settings)
         self.requests = self.model.requests
         return outcome
 
     def run_on(
-        self, url: str, lock: pins.Lock | None = None, stop: threading.Event | None = None, **settings: Any
+        self,
+        url: str,
+        lock: pins.Lock | None = None,
+        stop: threading.Event | None = None,
+        watch: Callable[[str], None] | None = None,
+        patience: float = 1.0,
+        question: str = QUESTION,
+        **settings: Any,
     ) -> Outcome:
         made = make_settings(self.hec, self.ca, url, **settings)
-        model = model_for(made, seconds=1)
+        model = model_for(made, seconds=patience)
         agent = make_agent(made, lambda: self.tools, stub_lock(self.tools) if lock is None else lock, model)
         try:
-            return agent.ask(QUESTION, stop or never())
+            return agent.ask(question, stop or never(), watch)
         finally:
             agent.close()
+
+    def ask(self, question: str, **settings: Any) -> Outcome:
+        """Ask another question than QUESTION, of the script that is being played."""
+        return self.run_on(self.model.url, question=question, **settings)
 
     def last_request(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = self.hec.events("llm.request")[-1]["messages"]

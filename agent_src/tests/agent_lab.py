@@ -57,7 +57,7 @@ class ScriptedModel:
 
     def play(self, script: object) -> None:
         """Play another script from now on, and begin the record anew."""
-        self._server.script = parse_script(script, "test")
+        self._server.play(parse_script(script, "test"))
         self.forget()
 
     def forget(self) -> None:
@@ -98,6 +98,9 @@ class StubTools:
         self.connected.append(dict(meta))
         said = {META_CLOCK: meta[META_CLOCK] + 1}
         return ServerInfo("2025-11-25", "stub", "1", {}, self.instructions, self.definitions, "initialize", said)
+
+    def list_tools(self, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return self.definitions
 
     def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:
         self.calls.append((name, dict(arguments), dict(meta)))

@@ -12,7 +12,8 @@ from glasslab.scripted import ScriptedServer, load_script, parse_script
 Start = Callable[..., str]
 TOOL = {"name": "list_files", "description": "d", "input_schema": {"type": "object", "properties": {}}}
 FUNCTION = {"type": "function", "function": {"name": "list_files", "parameters": {"type": "object"}}}
-CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "list_files", "arguments": '{"a": [1, "x"]}'}}
+NAMED = {"name": "list_files", "arguments": '{"a": [1, "x"]}'}
+CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": NAMED}
 SPOKEN = {"message": {"content": "Let me look at all of it.", "tool_calls": [CALL]}, "finish_reason": "tool_calls"}
 USE = {"type": "tool_use", "id": "c1", "name": "list_files", "input": {"a": [1, "x"]}}
 

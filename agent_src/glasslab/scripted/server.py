@@ -35,6 +35,12 @@ class ScriptedServer(Server):
             self.server_close()
             raise ServeError(f"cannot write --record {record}: {error.strerror}; give a file in a folder") from None
 
+    def play(self, script: Script) -> None:
+        """Play another script from now on."""
+        with self._record_lock:
+            self.script = script
+            self._asked.clear()
+
     def record(self, line: dict[str, Any]) -> None:
         """Append one line to the record, if there is one."""
         if self._record is not None:
