@@ -16,7 +16,7 @@ def age(since: float, now: float) -> str:
 
 def line(machine: dict, now: float) -> str:
     """One machine."""
-    parts = [f"{machine['machine']:<8} {machine['state']:<9}"]
+    parts = [f"{machine['machine']:<8} {machine['state']}"]
     if machine.get("node"):
         parts.append(f"VM {machine['vmid']} on {machine['node']}")
     if machine.get("at"):

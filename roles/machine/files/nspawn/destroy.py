@@ -7,13 +7,14 @@ from pathlib import Path
 
 import cgroups
 import control
+import disks
 import image
 import keys
 import machine
 import netns
 import state
 import topology
-from errors import LabError, attempt, run
+from errors import LabError, attempt
 from topology import Lab
 
 
@@ -46,8 +47,7 @@ def take_down(lab: Lab) -> None:
 
 def remove_state(lab: Lab) -> None:
     """Remove disks, keys, CA and logs. Expects the lab to be down."""
-    # Never follow a mount, should one have stayed. Killed, we take rm along: the next verb makes things in this place.
-    run(["setpriv", "--pdeathsig", "KILL", "rm", "-rf", "--one-file-system", str(lab.state)])
+    disks.discard(lab.state)
     _remove_if_empty(lab.state.parent)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import image
 from errors import LabError, run
 
-COPY_SECONDS = 300.0
+DISK_SECONDS = 300.0
 # As Proxmox VE takes them, which names its own present state `current`.
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{1,39}")
 Snapshot = dict[str, Any]
@@ -54,22 +53,18 @@ def settle(folder: Path) -> None:
 
 
 def discard(place: Path) -> None:
-    """Remove a folder of ours. Killed, we take rm along: the next verb makes things in this place."""
-    run(["setpriv", "--pdeathsig", "KILL", "rm", "-rf", "--one-file-system", str(place)])
+    """Remove a folder of ours, never following a mount that has stayed in it."""
+    # Killed, we take rm along: the next verb makes things in this place.
+    run(["setpriv", "--pdeathsig", "KILL", "rm", "-rf", "--one-file-system", str(place)], timeout=DISK_SECONDS)
 
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a tree as it is, white-outs, capabilities and the overlay's own attributes included."""
     argv = ["setpriv", "--pdeathsig", "KILL", "cp", "-a", "--reflink=auto", str(source), str(target)]
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=COPY_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        raise LabError(f"copying {source} took more than {COPY_SECONDS:.0f} s: is the disk busy or failing?") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise LabError(f"{last}: make room in {target.parent} and run the same again")
+        run(argv, timeout=DISK_SECONDS)
+    except LabError as error:
+        raise LabError(f"{error}: make room in {target.parent}, or see whether its disk is failing") from None
 
 
 def snapshots(folder: Path) -> list[Snapshot]:
@@ -108,7 +103,7 @@ def publish(folder: Path, name: str, about: Snapshot) -> None:
     """Make the copy the snapshot of that name, in the place of one that has it."""
     final = folder / "snapshots" / name
     new, old = final.with_name(f".new-{name}"), final.with_name(f".old-{name}")
-    run(["sync", "--file-system", str(new)])
+    run(["sync", "--file-system", str(new)], timeout=DISK_SECONDS)
     (new / "about.json").write_text(json.dumps({"at": round(time.time(), 3), "image": image.identity(), **about}))
     if final.exists():
         final.replace(old)

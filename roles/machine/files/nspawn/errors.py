@@ -10,17 +10,19 @@ class LabError(Exception):
     """Something the user can act on: the message is one line naming the thing, its value and the remedy."""
 
 
-def run(argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None) -> str:
+def run(
+    argv: Sequence[str], *, stdin: str | None = None, env: Mapping[str, str] | None = None, timeout: float = 60.0
+) -> str:
     """Run a command to its end and return its standard output.
 
     Raises LabError with the command and the last line of its standard error when it fails or does not exist.
     """
     try:
-        done = subprocess.run(argv, input=stdin, env=env, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, input=stdin, env=env, capture_output=True, text=True, check=False, timeout=timeout)
     except FileNotFoundError:
         raise LabError(f"command not found: {argv[0]}: install the Debian package that holds it") from None
     except subprocess.TimeoutExpired:
-        raise LabError(f"command did not end within 60 seconds: {' '.join(argv)}") from None
+        raise LabError(f"command did not end within {timeout:.0f} seconds: {' '.join(argv)}") from None
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         raise LabError(f"command failed: {' '.join(argv)}: {lines[-1]}")
