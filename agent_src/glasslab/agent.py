@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from glasslab.models.retries import wait_before
 from glasslab.models.usage import priced
 from glasslab.policy import Budget, Limits
 from glasslab.recorder import LoggingError, Recorder, SessionRecorder
+from glasslab.screening import Screen
 from glasslab.settings import Settings
 from glasslab.toolbox import Toolbox
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult
@@ -64,33 +66,53 @@ class Session:
         settings = agent.settings
         self.settings, self.model, self.lock, self.stop, self.watch = settings, agent.model, agent.lock, stop, watch
         self.budget, self.findings = Budget(_limits(settings)), Findings()
-        self.tools = agent.toolbox()
+        self.tools, self.screen = agent.toolbox(), Screen(settings)
+        self.notice: str | None = None
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex)
 
     def run(self, question: str) -> str:
         """Return the answer. What reaches outside goes through `log.act`: recorded first, then done."""
-        log, budget, context = self.log, self.budget, Context(self.settings.system_prompt, question)
-        server = log.act(self.connect, *session_frames.start(self.settings, question))
+        log, budget, question = self.log, self.budget, self.screened(question)
+        context = Context(self.settings.system_prompt, question)
+        server = log.act(self.connect)
         self.check_pins(server)
         offered, schemas, hashes = _offer(server)
         while True:
             self.check_limits(context=context)
             budget.count_turn()
             asked = self.asking(context, offered)
-            reply = log.act(partial(self.complete, asked, hashes), session_frames.request(budget.turns, asked))
+            call_model = partial(self.complete, server, asked, hashes)
+            reply = log.act(call_model, session_frames.request(budget.turns, asked))
             if not reply.tool_requests:
                 log.note(session_frames.decision(budget.turns, "answer"))
-                return reply.content or ""
+                return self.shown(reply.content or "")
             calls = context.add_reply(reply, schemas)
             self.decide(calls)
             for call in calls:
                 if call.error is None:
                     result = log.act(partial(self.call, call), session_frames.call_request(budget.turns, call))
                     log.note(*session_frames.call_result(budget.turns, call, result))
-                    context.add_result(call, result.text, result.is_error)
+                    log.note(*self.screen.result(budget.turns, call, result.text))
+                    context.add_result(call, self.screen.marked(call, result.text), result.is_error)
                 else:
                     log.note(*session_frames.call_refused(budget.turns, call))
                     context.add_result(call, call.error, is_error=True)
+
+    def screened(self, question: str) -> str:
+        """Note the session's start, and what the guardrails found; return the question as it may be asked."""
+        found = self.screen.question(question)
+        self.log.note(*session_frames.start(self.settings, found.text), *found.frames)
+        self.notice = found.notice
+        if found.refused:
+            raise Ended("input_refused", "guardrail", found.notice or "")
+        return found.text
+
+    def shown(self, answer: str) -> str:
+        """Note what the guardrails found in the answer; return it as it may be shown."""
+        found = self.screen.answer(self.budget.turns, answer)
+        self.log.note(*found.frames)
+        self.notice = "; ".join(filter(None, (self.notice, found.notice))) or None
+        return found.text
 
     def connect(self) -> ServerInfo:
         """Start or reach the tool server and list its tools."""
@@ -108,8 +130,10 @@ class Session:
             context.add_note(LAST_TURN)
         return Request(context.messages(), offered, last, self.watch)
 
-    def complete(self, asked: Request, hashes: dict[str, str]) -> Reply:
+    def complete(self, server: ServerInfo, asked: Request, hashes: dict[str, str]) -> Reply:
         """Make one model call, again where that may help; what came of each attempt is noted, or recorded."""
+        if self.budget.turns > 1:  # what was listed at the start may have changed since
+            self.check_pins(replace(server, definitions=self.tools.list_tools(self.meta())))
         attempt = 1
         while True:
             try:
@@ -164,8 +188,8 @@ class Session:
         """End the session when the tools are not the pinned ones, before the model sees anything of them."""
         found = pins.compare(self.lock, server.name, server.definitions, server.instructions)
         if found:
-            self.log.note(session_frames.drift(server, found))
-            remedy = "look at them, and pin them with `glasslab pin --write` if they are meant"
+            self.log.note(*session_frames.drift(self.budget.turns, server, found, self.lock))
+            remedy = "look at them with `glasslab pin --diff`, and pin them with --accept NAME if they are meant"
             raise Ended("tool_drift", "tool_drift", f"tools of {server.name!r} differ from the lock: {found}; {remedy}")
 
     def check_limits(self, tool_calls: int = 0, context: Context | None = None) -> None:
@@ -190,7 +214,7 @@ class Session:
 
     def end(self, status: str, answer: str | None, reason: str | None = None, problem: str | None = None) -> Outcome:
         """Record the end; only then the outcome, with the answer, is there to show. Raises LoggingError."""
-        so_far = None if answer is not None else self.findings.text()
+        so_far = None if answer is not None else self.shown(self.findings.text() or "") or None
         made = partial(self.outcome, status, answer, problem, so_far)
         return self.log.act(made, *session_frames.end(self.budget, status, answer, reason, problem, so_far))
 
@@ -209,7 +233,8 @@ class Session:
     def outcome(self, status: str, answer: str | None, problem: str | None, so_far: str | None = None) -> Outcome:
         """Return the outcome as of now."""
         budget, id_ = self.budget, self.log.session_id
-        return Outcome(status, id_, answer, budget.turns, budget.usage, budget.seconds, problem, so_far)
+        said = problem if problem is not None else self.notice
+        return Outcome(status, id_, answer, budget.turns, budget.usage, budget.seconds, said, so_far)
 
     def close(self) -> None:
         """End the tool server's connection and give back the log's."""

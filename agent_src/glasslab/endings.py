@@ -17,7 +17,7 @@ MAX_ARGUMENTS: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a question ended. `problem` is one line for the user, None when it was answered.
+    """How a question ended. `problem` is one line for the user, None when all is said by the answer.
 
     `so_far` is what was found when it was not answered: the tools that ran, the model's words; None without any.
     """

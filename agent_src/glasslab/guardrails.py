@@ -1,4 +1,4 @@
-"""What text may hide: small pure functions. They report; nothing is changed in silence."""
+"""What text may hide from the eye: small pure functions. They report, or escape; nothing is changed in silence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOINERS: Final = "\N{SOFT HYPHEN}\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}
 def hidden_characters(text: str) -> list[str]:
     """Return the invisible, bidirectional and control characters of a text, as `U+202E` names, each once, sorted."""
     found = set()
-    for character in text:
+    for character in set(text):
         category = unicodedata.category(character)
         control = category == "Cc" and character not in "\n\t\r"
         if control or category in _HIDDEN_CATEGORIES or ord(character) in _BLANKS:
@@ -46,3 +46,12 @@ def visible_text(text: str) -> str:
 def visible_line(text: str) -> str:
     """Return a text as one line without anything hidden: for messages that quote what others sent."""
     return "".join(escaped(letter) for letter in " ".join(text.split()))
+
+
+# What writes or joins letters and emoji in honest text: joiners, variation selectors, marks of a direction, byte order.
+_ORDINARY: Final = frozenset([0x00AD, 0x200C, 0x200D, 0x200E, 0x200F, 0x061C, 0xFEFF, *range(0xFE00, 0xFE10)])
+
+
+def smuggled_characters(text: str) -> list[str]:
+    """Return what hides text or turns its direction and writes no language: tags, overrides, zero width, controls."""
+    return [name for name in hidden_characters(text) if int(name[2:], 16) not in _ORDINARY]

@@ -58,16 +58,9 @@ class HostSession:
 
     async def connect(self, revision: str) -> ServerInfo:
         """Agree on a revision and list the tools; raises ToolServerError or LogFailedAtServer."""
-        try:
-            with anyio.fail_after(self._timeout):
-                agreed = await self._agree(revision)
-                definitions = await self._definitions()
-        except MCPError as error:
-            raise translate(error, "connecting to the tool server") from error
-        except TimeoutError as error:
-            raise ToolServerError(f"the tool server did not answer within {self._timeout:g} s") from error
-        except (RuntimeError, ValueError) as error:
-            raise ToolServerError(f"the tool server's answer cannot be used: {error}") from error
+        async with self._bounded("connecting to the tool server"):
+            agreed = await self._agree(revision)
+            definitions = await self._definitions()
         raw = self._wire.raw.get("server/discover" if agreed == "discover" else "initialize", {})
         server = self._session.server_info
         meta = dict(raw.get("_meta") or {}) | dict(self._wire.raw.get("tools/list", {}).get("_meta") or {})
@@ -81,6 +74,24 @@ class HostSession:
             agreed_by=agreed,
             meta=meta,
         )
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """List the tools anew; raises ToolServerError or LogFailedAtServer."""
+        async with self._bounded("listing the tools"):
+            return await self._definitions()
+
+    @asynccontextmanager
+    async def _bounded(self, doing: str) -> AsyncIterator[None]:
+        """Give what happens inside its time, and its errors their words."""
+        try:
+            with anyio.fail_after(self._timeout):
+                yield
+        except MCPError as error:
+            raise translate(error, doing) from error
+        except TimeoutError as error:
+            raise ToolServerError(f"the tool server did not answer within {self._timeout:g} s") from error
+        except (RuntimeError, ValueError) as error:
+            raise ToolServerError(f"the tool server's answer cannot be used: {error}") from error
 
     async def _agree(self, revision: str) -> str:
         if revision != LATEST_HANDSHAKE_VERSION:

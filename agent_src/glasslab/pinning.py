@@ -1,4 +1,4 @@
-"""`glasslab pin`: compare the tool server's definitions with the lock, and write it anew when asked to."""
+"""`glasslab pin`: look at the tool server's definitions, compare them with the lock, and pin what is meant."""
 
 from __future__ import annotations
 
@@ -6,17 +6,35 @@ import argparse
 import json
 import sys
 import uuid
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # imported when it runs: the parser alone has to be quick
+    from glasslab import pins
+    from glasslab.settings import Settings
+    from glasslab.tooltypes import ServerInfo
+
+PINNED, USAGE, LOG, DIFFERENT = 0, 2, 4, 5
 
 
 def add_parser(subparsers: Any) -> None:
     """Add `glasslab pin` to the command line."""
     parser = subparsers.add_parser(
         "pin",
-        help="compare the tools with the lock, or write the lock",
-        description="List the tools, print their definitions, and compare them with tools.lock.json.",
+        help="look at the tools, and pin them",
+        description="List the tools, print their definitions, and compare them with tools.lock.json. A server that the "
+        "lock does not have is pinned; one that differs from it only when that is asked for.",
     )
-    parser.add_argument("--write", action="store_true", help="write the lock for this server")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--diff", action="store_true", help="only show how the tools differ from the lock")
+    what.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="pin this tool as it is listed now, or its end (repeatable; @instructions for the server's instructions)",
+    )
+    what.add_argument("--write", action="store_true", help="pin all of the server as it is now")
     parser.set_defaults(run=run)
 
 
@@ -32,36 +50,95 @@ def run(args: argparse.Namespace) -> int:
         settings = Settings.load()
         if settings.mcp_server == "stdio":
             load_server_key(settings)
-        lock = {} if args.write and not pins.LOCK_FILE.exists() else pins.read_lock()
+        lock = pins.read_lock() if pins.LOCK_FILE.exists() else {}
     except CONFIGURATION_ERRORS as error:
         for line in getattr(error, "lines", [str(error)]):
-            print(f"glasslab: {line}", file=sys.stderr)
-        return 2
+            _say(line)
+        return USAGE
     try:
         with toolbox_maker(settings)() as tools:
             server = tools.connect({META_SESSION_ID: f"pin-{uuid.uuid4().hex}", META_STEP: 0, META_CLOCK: 0})
     except ToolServerError as error:
-        print(f"glasslab: {error}", file=sys.stderr)
-        return 5
+        _say(str(error))
+        return DIFFERENT
     except LogFailedAtServer as error:
-        print(f"glasslab: {error} ({error.url}); {error.remedy}", file=sys.stderr)
-        return 4
-    print(json.dumps({"instructions": server.instructions, "tools": server.definitions}, indent=2))
+        _say(f"{error} ({error.url}); {error.remedy}")
+        return LOG
+    return decide(args, settings, lock, server)
+
+
+def decide(args: argparse.Namespace, settings: Settings, lock: pins.Lock, server: ServerInfo) -> int:
+    """Compare, show, and pin as the options say; return the exit status."""
+    from glasslab import pindiff, pins
+
     drift = pins.compare(lock, server.name, server.definitions, server.instructions)
-    if not drift:
-        print(f"glasslab: the tools of {server.name!r} are the pinned ones", file=sys.stderr)
-        return 0
+    if args.diff:
+        old, new = pindiff.old_and_new(lock, server.name, drift, server.definitions, server.instructions)
+        print("\n".join(pindiff.diff(old, new)))
+    else:  # escaped: what could hide on a terminal is seen here
+        print(json.dumps({"instructions": server.instructions, "tools": server.definitions}, indent=2))
     if drift.refused_characters:
-        print(f"glasslab: not pinned: hidden characters {', '.join(drift.refused_characters)}", file=sys.stderr)
-        return 5
-    if not args.write:
-        print(f"glasslab: they differ from the lock: {drift}; pin them with --write if meant", file=sys.stderr)
-        return 5
-    lock[server.name] = pins.lock_entry(server.definitions, server.instructions)
+        _say(f"not pinned: hidden characters {', '.join(drift.refused_characters)}; the server has to lose them")
+        return DIFFERENT
+    if not drift:
+        _say(f"the tools of {server.name!r} are the pinned ones")
+        return PINNED
+    fresh = server.name not in lock
+    if args.diff or not (fresh or args.write or args.accept):
+        _say(f"they differ from the lock: {drift}; look at --diff, then --accept NAME (or --write for all) if meant")
+        return DIFFERENT
+    if not _fit(settings, server):
+        return DIFFERENT
+    entry = pins.lock_entry(server.definitions, server.instructions)
+    if args.accept:
+        unknown = _unknown(args.accept, lock.get(server.name) or {}, server)
+        if unknown:
+            _say(f"--accept {unknown!r}: neither the lock nor {server.name!r} has such a tool; pin --diff names them")
+            return USAGE
+        entry = pindiff.accepted(lock.get(server.name) or {}, server.definitions, server.instructions, args.accept)
+    return _write(lock, server, entry)
+
+
+def _unknown(accepted: Sequence[str], pinned: pins.Lock, server: ServerInfo) -> str | None:
+    from glasslab import pindiff, pins
+
+    known = {pindiff.INSTRUCTIONS, *pinned.get("tools", {}), *map(pins.name_of, server.definitions)}
+    return next((name for name in accepted if name not in known), None)
+
+
+def _fit(settings: Settings, server: ServerInfo) -> bool:
+    """Say what is wrong or risky with the tools; return whether they may be pinned."""
+    from glasslab import toollint
+
+    faults = toollint.faults(server.definitions)
+    for fault in faults:
+        _say(f"not pinned: {fault}")
+    for hint in toollint.hints(server.definitions, settings.max_tools):
+        _say(f"warning: {hint}")
+    mix = toollint.reads_and_sends(server.definitions)
+    refused = mix is not None and settings.tool_mix == "refuse"
+    if mix is not None:
+        remedy = "a text can then have data sent away; offer one kind, or keep approvals on what acts"
+        _say(f"{'not pinned (TOOL_MIX=refuse)' if refused else 'warning'}: {mix}: {remedy}")
+    return not faults and not refused
+
+
+def _write(lock: pins.Lock, server: ServerInfo, entry: pins.Lock) -> int:
+    from glasslab import pins
+
+    lock[server.name] = entry
     try:
         pins.LOCK_FILE.write_text(json.dumps(lock, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     except OSError as error:
-        print(f"glasslab: lock file {pins.LOCK_FILE}: {error.strerror}; pin from a checkout", file=sys.stderr)
-        return 2
-    print(f"glasslab: pinned {', '.join(lock[server.name]['tools'])} in {pins.LOCK_FILE}", file=sys.stderr)
-    return 0
+        _say(f"lock file {pins.LOCK_FILE}: {error.strerror}; pin from a checkout")
+        return USAGE
+    _say(f"pinned {', '.join(entry['tools']) or 'no tool'} in {pins.LOCK_FILE}")
+    left = pins.compare(lock, server.name, server.definitions, server.instructions)
+    if left:
+        _say(f"they still differ from the lock: {left}")
+        return DIFFERENT
+    return PINNED
+
+
+def _say(line: str) -> None:
+    print(f"glasslab: {line}", file=sys.stderr)

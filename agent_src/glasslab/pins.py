@@ -1,15 +1,19 @@
 """Tool definitions against the lock: what the model is offered is byte for byte what somebody looked at.
 
-`tools.lock.json`: {server name: {"instructions": hash or null, "tools": {tool name: hash}}}. A tool's hash is the
-SHA-256 of the canonical JSON of its whole definition as the server sent it: name, title, description, schemas,
-annotations and `_meta`. Hashing the description alone would let poison through in a schema.
+`tools.lock.json`: {server name: {"instructions": hash or null, "tools": {tool name: hash}, "files": {path: hash},
+"shown": {"instructions": text or null, "tools": {tool name: definition}}}}. A tool's hash is the SHA-256 of the
+canonical JSON of its whole definition as the server sent it: name, title, description, schemas, annotations and
+`_meta`. Hashing the description alone would let poison through in a schema. The hashes decide; `shown` is what was
+looked at when they were taken, so that a difference can be shown. `files` are those that a server on this machine is
+started from; they are compared before it is started.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,16 +31,18 @@ class LockError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How a server's tools differ from the lock; empty lists and False where they do not."""
+    """How a server differs from the lock; empty lists and False where it does not."""
 
     changed: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     instructions_changed: bool = False
     refused_characters: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.changed or self.missing or self.extra or self.instructions_changed or self.refused_characters)
+        names = self.changed or self.missing or self.extra or self.files
+        return bool(names or self.instructions_changed or self.refused_characters)
 
     def __str__(self) -> str:
         parts = [
@@ -45,6 +51,7 @@ class Drift:
                 ("changed:", self.changed),
                 ("missing:", self.missing),
                 ("extra:", self.extra),
+                ("files:", self.files),
                 ("hidden characters:", self.refused_characters),
             )
             if names
@@ -62,10 +69,30 @@ def description_sha256(definition: Mapping[str, Any]) -> str:
     return sha256_hex(str(recordable(definition.get("description") or "")).encode())
 
 
-def lock_entry(definitions: Sequence[Mapping[str, Any]], instructions: str | None) -> Lock:
-    """Return what the lock holds for one server."""
-    tools = {_name(definition): definition_sha256(definition) for definition in definitions}
-    return {"instructions": _instructions_hash(instructions), "tools": dict(sorted(tools.items()))}
+def lock_entry(
+    definitions: Sequence[Mapping[str, Any]], instructions: str | None, files: Mapping[str, str] | None = None
+) -> Lock:
+    """Return what the lock holds for one server; `files` as from `file_hashes`."""
+    tools = {name_of(definition): definition_sha256(definition) for definition in definitions}
+    shown = {name_of(definition): recordable(definition) for definition in definitions}
+    return {
+        "instructions": _instructions_hash(instructions),
+        "tools": dict(sorted(tools.items())),
+        "shown": {"instructions": recordable(instructions), "tools": dict(sorted(shown.items()))},
+        **({"files": dict(sorted(files.items()))} if files else {}),
+    }
+
+
+def file_hashes(paths: Iterable[Path]) -> dict[str, str]:
+    """Return path -> SHA-256 of the content; a file that cannot be read has no hash, so it is never the pinned one."""
+    found = {}
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            found[str(path)] = f"unreadable: {error.strerror}"
+    return found
 
 
 def read_lock(path: Path = LOCK_FILE) -> Lock:
@@ -73,11 +100,11 @@ def read_lock(path: Path = LOCK_FILE) -> Lock:
     try:
         lock: Lock = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise LockError(f"lock file {path}: {error.strerror}; make it with `glasslab pin --write`") from None
+        raise LockError(f"lock file {path}: {error.strerror}; make it with `glasslab pin`") from None
     except (ValueError, RecursionError):
         raise LockError(f"lock file {path} is not JSON; make it anew with `glasslab pin --write`") from None
     entries = lock.values() if isinstance(lock, dict) else [None]
-    if not all(isinstance(entry, dict) and isinstance(entry.get("tools"), dict) for entry in entries):
+    if not all(_is_entry(entry) for entry in entries):
         raise LockError(f"lock file {path} is no lock of tools; make it anew with `glasslab pin --write`")
     return lock
 
@@ -89,9 +116,9 @@ def compare(
     entry = lock.get(server)
     pinned: Mapping[str, str] = entry.get("tools", {}) if isinstance(entry, dict) else {}
     listed = lock_entry(definitions, instructions)
-    count = Counter(_name(definition) for definition in definitions)
+    count = Counter(name_of(definition) for definition in definitions)
     hidden: set[str] = set()
-    for text in [*_texts(list(definitions)), instructions or "", server]:
+    for text in [*texts(list(definitions)), instructions or "", server]:
         hidden.update(hidden_characters(text))
     return Drift(
         # A name listed twice is a change, whichever of the two is the pinned one.
@@ -103,6 +130,20 @@ def compare(
     )
 
 
+def compare_files(lock: Mapping[str, Any], server: str, files: Mapping[str, str]) -> Drift:
+    """Return how the files that a server is about to be started from differ from the lock."""
+    entry = lock.get(server)
+    pinned: Mapping[str, str] = entry.get("files", {}) if isinstance(entry, dict) else {}
+    names = sorted({*pinned, *files})
+    return Drift(files=[name for name in names if pinned.get(name) != files.get(name)])
+
+
+def _is_entry(entry: object) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("tools"), dict):
+        return False
+    return all(isinstance(entry.get(name, {}), dict) for name in ("files", "shown"))
+
+
 def _bytes(value: object) -> bytes:
     try:
         return canonical_json(value)
@@ -110,7 +151,8 @@ def _bytes(value: object) -> bytes:
         return canonical_json(recordable(value))
 
 
-def _name(definition: Mapping[str, Any]) -> str:
+def name_of(definition: Mapping[str, Any]) -> str:
+    """Return a tool's name as text, whatever it is."""
     return str(recordable(definition.get("name")))
 
 
@@ -118,7 +160,7 @@ def _instructions_hash(instructions: str | None) -> str | None:
     return None if instructions is None else sha256_hex(str(recordable(instructions)).encode())
 
 
-def _texts(value: object) -> list[str]:
+def texts(value: object) -> list[str]:
     """Return every text in a definition, keys included: the parsed text, since JSON escapes hide what it holds."""
     found: list[str] = []
     waiting = [value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from glasslab import pins
+from glasslab import pindiff, pins
 from glasslab.context import Call
 from glasslab.frames import Frame, frame, recordable, sha256_hex
 from glasslab.models import ModelError, Reply, Request, Usage
@@ -61,18 +61,30 @@ def server(info: ServerInfo) -> list[Frame]:
     ]
 
 
-def drift(info: ServerInfo, found: pins.Drift) -> Frame:
-    """tools.drift."""
+def drift(turn: int, info: ServerInfo, found: pins.Drift, lock: pins.Lock) -> list[Frame]:
+    """mcp.tools_drift with what differs, and tools.drift with hashes alone."""
+    old, new = pindiff.old_and_new(lock, info.name, found, info.definitions, info.instructions)
+    lines = pindiff.diff(old, new)
+    entry = lock.get(info.name) or {}
+    return [
+        frame("mcp.tools_drift", step=turn, server=info.name, old=old, new=new, diff=lines),
+        _drift_hashes(turn, info, found, entry.get("tools", {})),
+    ]
+
+
+def _drift_hashes(turn: int, info: ServerInfo, found: pins.Drift, expected: Mapping[str, str]) -> Frame:
     return frame(
         "tools.drift",
-        step=0,
+        step=turn,
         server=info.name,
         changed=found.changed,
         missing=found.missing,
         extra=found.extra,
         instructions_changed=found.instructions_changed,
         refused_characters=found.refused_characters,
+        expected=expected,
         observed=pins.lock_entry(info.definitions, info.instructions)["tools"],
+        files=found.files,
     )
 
 

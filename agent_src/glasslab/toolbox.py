@@ -154,6 +154,16 @@ class Toolbox:
             connection, timeout=self._timeout, max_result_bytes=self._max_result_bytes, stamp=lambda: self._meta
         )
 
+    def list_tools(self, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """List the tools anew. Raises ToolServerError, or LogFailedAtServer when the server's log failed."""
+        if self._portal is None or self._session is None:
+            raise ToolServerError("the tool server is not connected")
+        self._meta = dict(meta)
+        try:
+            return self._portal.call(self._session.list_tools)
+        except ToolServerError as error:
+            raise self._with_last_words(error) from error
+
     def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:
         """Call a tool. A refusal by the server is a result with `is_error`.
 

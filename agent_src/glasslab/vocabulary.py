@@ -144,13 +144,31 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
     # Before the service opens its connection to the model: that flow has no session, and is on record all the same.
     Kind("service.start", SESSION, "The agent's service started", _A, ("model",)),
     Kind("session.start", SESSION, "A session started", _A, ("model", "question_sha256")),
-    # servers' tools that differ from the lock: lists of names; observed: name -> definition hash
+    # What a server listed against what is pinned: old and new by name, and their difference line by line
+    Kind(
+        "mcp.tools_drift",
+        TRACE,
+        "What differs between the tools and the lock",
+        _A,
+        ("server", "old", "new", "diff"),
+    ),
+    # stage: question | tool_result | answer; action: record | redact | refuse; findings: rule -> number
+    Kind(
+        "guardrail",
+        SESSION,
+        "A guardrail found something",
+        _A,
+        ("stage", "action", "findings"),
+        ("tool", "tool_call_id"),
+    ),
+    # servers' tools that differ from the lock: lists of names; expected, observed: name -> definition hash
     Kind(
         "tools.drift",
         SESSION,
-        "The tools differ from the lock; the model was not called",
+        "The tools differ from the lock; the model gets no further call",
         _A,
         ("server", "changed", "missing", "extra", "instructions_changed", "refused_characters", "observed"),
+        ("expected", "files"),
     ),
     # tokens: {prompt, completion, reasoning, total}; answer_sha256 is null without an answer. cost: US dollars of all
     # calls, when every one's is known; estimated: some provider gave no token counts

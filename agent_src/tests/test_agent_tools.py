@@ -27,7 +27,7 @@ def test_what_travels_to_the_tool_server(bench: Bench) -> None:
 def test_an_error_result_goes_back_to_the_model(bench: Bench) -> None:
     bench.tools.answer = lambda name, arguments: ToolResult("refused\ud800", True, 2.0, {META_REFUSED: "outside"})
     assert bench.run(turn(("read_file", '{"path": "../.env"}')), ANSWER).status == "answered"
-    assert bench.last_request()[-1]["content"] == "refused\\ud800"
+    assert "\nrefused\\ud800\n" in bench.last_request()[-1]["content"]
     call = bench.hec.events("toolcall")[0]
     assert (call["is_error"], call["refused"]) == (True, True)
     assert bench.hec.events("mcp.call_tool.result")[0]["is_error"] is True

@@ -101,8 +101,17 @@ def _llm(event: Event) -> str:
 
 
 def _drift(event: Event) -> str:
-    parts = [f"{name} {_names(event.get(name), 'name')}" for name in ("changed", "missing", "extra") if event.get(name)]
+    named = ("changed", "missing", "extra", "files", "refused_characters")
+    parts = [f"{name} {_names(event.get(name), 'name')}" for name in named if event.get(name)]
     return f"{_get(event, 'server', 60)} differs from the lock: {'; '.join(parts) or 'instructions'}"
+
+
+def _guardrail(event: Event) -> str:
+    found = event.get("findings")
+    items = sorted(found.items())[:8] if isinstance(found, dict) else []
+    rules = ", ".join(f"{visible(number, 12)} {visible(rule, 60)}" for rule, number in items)
+    how = "REFUSED" if event.get("action") == "refuse" else _get(event, "action", 20)
+    return f"{how}: {_get(event, 'stage', 20)}{' of ' + _get(event, 'tool', 60) if event.get('tool') else ''}: {rules}"
 
 
 def _protocol(event: Event) -> str:
@@ -156,6 +165,8 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
     "agent.final": _final,
     "session.start": lambda e: f"model {_get(e, 'model', 80)}",
     "tools.drift": _drift,
+    "mcp.tools_drift": lambda e: f"{_get(e, 'server', 60)}: {_plural(_count(e, 'diff'), 'line')} of difference",
+    "guardrail": _guardrail,
     "session.end": lambda e: f"{_get(e, 'status', 40)}, {_plural(e.get('turns'), 'turn')}{_session_tokens(e)}",
     "service.start": lambda e: f"model {_get(e, 'model', 80)}",
     "llm": _llm,

@@ -18,15 +18,16 @@ from glasslab.views.happened import happened, visible
 
 NARROWEST: Final = 80
 WITHOUT_TERMINAL: Final = 120
+ALWAYS_SHOWN: Final = ("tools.drift", "guardrail")
 HEADINGS: Final = ("#", "seconds", "component", "event", "what happened")
 
 
 def frames_shown(stored: Sequence[StoredEvent]) -> list[StoredEvent]:
     """Return what the table shows: the trace frames; the summary events of a session that has no trace.
 
-    A drift of the tools is a summary event that says what no trace frame says, so it is always shown.
+    What guardrails found is a summary event that no trace frame says, so it is always shown; so is a drift's.
     """
-    traced = [item for item in stored if item.sourcetype == TRACE or item.event.get("kind") == "tools.drift"]
+    traced = [item for item in stored if item.sourcetype == TRACE or item.event.get("kind") in ALWAYS_SHOWN]
     return traced if any(item.sourcetype == TRACE for item in traced) else list(stored)
 
 
