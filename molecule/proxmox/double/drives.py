@@ -210,15 +210,6 @@ class DrivesApi:
             else:
                 self.settle_detached(vm, before)
 
-    def volumes_of(self, vmid: int) -> list[Values]:
-        """Every volume that belongs to a VM, on whatever storage, in a fixed order."""
-        return [
-            {"volid": f"{sid}:{name}", **volume}
-            for sid, store in sorted(self.storages.items())
-            for name, volume in sorted(store.get("volumes", {}).items())
-            if volume.get("vmid") == vmid
-        ]
-
     @staticmethod
     def drive_keys(config: Values) -> list[str]:
         """The drives of a configuration that are disks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,25 +82,37 @@ def add_vm(double: Any, given: Values) -> Any:
     return vm
 
 
-def whole_state(double: Any, vm: Any) -> Values:
-    """Everything that a call could have changed of a VM, and nothing that changes by itself."""
-    return {
-        "vmid": vm.vmid,
-        "name": vm.name,
-        "node": vm.node,
-        "status": vm.status,
-        "qmpstatus": vm.qmpstatus,
-        "template": bool(vm.template),
-        "lock": vm.lock,
-        "pool": vm.pool,
-        "ha": vm.ha_state,
-        "config": vm.config,
-        "pending": vm.pending,
-        "snapshots": vm.snapshots,
-        "volumes": double.volumes_of(vm.vmid),
-        "firewall": double._fw()["guests"].get(vm.vmid, {}),
-        "rules": sorted(str(rule) for rule in double.directory.rules if rule.path == f"/vms/{vm.vmid}"),
-    }
+def whole_states(double: Any) -> Iterator[tuple[int, Values]]:
+    """Of each VM everything that a call could have changed, and nothing that changes by itself."""
+    volumes: dict[int, list[Values]] = {}
+    for sid, store in sorted(double.storages.items()):
+        for name, volume in sorted(store.get("volumes", {}).items()):
+            volumes.setdefault(volume.get("vmid"), []).append({"volid": f"{sid}:{name}", **volume})
+    rules: dict[str, list[str]] = {}
+    for rule in double.directory.rules:
+        rules.setdefault(rule.path, []).append(f"{rule.kind} {rule.name} {rule.role} {rule.propagate}")
+    firewall = double._fw()["guests"]
+    for vm in double.vms:
+        yield (
+            vm.vmid,
+            {
+                "vmid": vm.vmid,
+                "name": vm.name,
+                "node": vm.node,
+                "status": vm.status,
+                "qmpstatus": vm.qmpstatus,
+                "template": bool(vm.template),
+                "lock": vm.lock,
+                "pool": vm.pool,
+                "ha": vm.ha_state,
+                "config": vm.config,
+                "pending": vm.pending,
+                "snapshots": vm.snapshots,
+                "volumes": volumes.get(vm.vmid, []),
+                "firewall": firewall.get(vm.vmid, {}),
+                "rules": sorted(rules.get(f"/vms/{vm.vmid}", [])),
+            },
+        )
 
 
 class Dump:
@@ -114,17 +127,15 @@ class Dump:
 
     def write(self, double: Any) -> None:
         """Bring the files up to date."""
-        now = {vm.vmid: as_text(whole_state(double, vm)) for vm in double.vms}
+        # With many machines this runs at every call: only what changed is written out in its readable form.
+        now: dict[int, str] = {}
+        for vmid, state in whole_states(double):
+            now[vmid] = json.dumps(state, sort_keys=True, default=sorted)
+            if self._written.get(vmid) != now[vmid]:
+                new = self._folder / f".{vmid}.new"
+                text = json.dumps(state, sort_keys=True, indent=1, ensure_ascii=False, default=sorted)
+                new.write_text(f"{text}\n", encoding="utf-8")
+                new.replace(self._folder / f"{vmid}.json")
         for vmid in self._written.keys() - now.keys():
             (self._folder / f"{vmid}.json").unlink(missing_ok=True)
-        for vmid, text in now.items():
-            if self._written.get(vmid) != text:
-                new = self._folder / f".{vmid}.new"
-                new.write_text(text, encoding="utf-8")
-                new.replace(self._folder / f"{vmid}.json")
         self._written = now
-
-
-def as_text(state: Values) -> str:
-    """The one form in which a state is written."""
-    return json.dumps(state, sort_keys=True, indent=1, ensure_ascii=False, default=sorted) + "\n"
