@@ -11,5 +11,7 @@ FOLDERS = (
     "roles/verify/files",
     "roles/witness/files",
     "tests/isolation",
+    "packer",
+    "roles/template/files",
 )
 sys.path += [str(ROOT / folder) for folder in FOLDERS]

@@ -26,6 +26,8 @@ TARGET = (
 )
 
 KEPT_ARCHIVES = 4
+# Of the archive's own form; another number makes another digest.
+FORM = "2"
 
 
 def source_files(package: Path) -> list[Path]:
@@ -79,15 +81,21 @@ def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     archive.addfile(info, io.BytesIO(content))
 
 
+def own_requirement(wheel: Path) -> bytes:
+    """A line of requirements for a wheel that no lock knows."""
+    name, version = wheel.name.split("-")[:2]
+    return f"{name}=={version} --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n".encode()
+
+
 def build(package: Path, lock: Path, cache: Path, archive: Path) -> None:
-    """Write the archive: wheels, the lock, and glasslab's wheel under own/."""
+    """Write the archive: wheels, glasslab's own under own/, and the lock with its hash added."""
     wheels = locked_wheels(cache, lock)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".own-") as work:
         run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", work], "building glasslab's wheel")
         own = next(Path(work).glob("*.whl"))
         part = archive.with_suffix(f".{os.getpid()}.part")
         with tarfile.open(part, mode="w") as tar:
-            add(tar, "requirements.txt", lock.read_bytes())
+            add(tar, "requirements.txt", lock.read_bytes() + own_requirement(own))
             for wheel in sorted(wheels.glob("*.whl")):
                 add(tar, f"wheels/{wheel.name}", wheel.read_bytes())
             add(tar, f"own/{own.name}", own.read_bytes())
@@ -104,7 +112,7 @@ def main() -> None:
     options = parser.parse_args()
     package, lock = options.package.resolve(), options.lock.resolve()
     cache = options.cache.resolve()
-    digest = digest_of([*source_files(package), lock], package.parent, *TARGET)
+    digest = digest_of([*source_files(package), lock], package.parent, *TARGET, FORM)
     archive = cache / f"wheelhouse-{digest}.tar"
     changed = not archive.is_file()
     if changed and not options.check:
