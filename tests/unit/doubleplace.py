@@ -34,8 +34,10 @@ class Refused(Exception):
 class Place:
     """A running double and somebody who calls it."""
 
-    def __init__(self, double: Any, state: Path, faults: Path, token: dict[str, str]) -> None:
-        self.double, self.state, self.faults = double, state, faults
+    def __init__(
+        self, double: Any, loop: asyncio.AbstractEventLoop, state: Path, faults: Path, token: dict[str, str]
+    ) -> None:
+        self.double, self.loop, self.state, self.faults = double, loop, state, faults
         self.session = requests.Session()
         self.session.trust_env = False  # a REQUESTS_CA_BUNDLE would outdo the line below
         self.session.verify = str(state / "ca.pem")
@@ -60,6 +62,10 @@ class Place:
         """The exit status of the task that a call starts."""
         upid = self.call(method, path, **given)
         return str(self.call("GET", f"/nodes/pve/tasks/{upid}/status")["exitstatus"])
+
+    def stop(self) -> None:
+        """End the double before its time."""
+        asyncio.run_coroutine_threadsafe(self.double.stop(), self.loop).result(10)
 
     def log(self) -> list[dict[str, Any]]:
         """The requests that were made so far."""
@@ -136,10 +142,10 @@ def running(folder: Path, *options: str, seed: dict[str, Any] | None = None) -> 
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(double.start(certificate, key), loop).result(10)
-        place = Place(double, state, faults, token)
+        place = Place(double, loop, state, faults, token)
         with place.session:
             yield place
-        asyncio.run_coroutine_threadsafe(double.stop(), loop).result(10)
+        place.stop()
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
