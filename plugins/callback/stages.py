@@ -72,7 +72,7 @@ class CallbackModule(CallbackBase):
                 self._line(f"    {self._task} ({waited:.0f} s so far)")
 
     def _end_stage(self) -> None:
-        if self._stage:
+        if self._stage and self._tasks:  # one in which no task ran, being for another backend, is no stage
             seconds = time.monotonic() - self._stage_began
             self._line(f"  {self._stage:<42} {seconds:6.1f} s   {self._tasks:3d} tasks, {self._changed} changed")
         self._stage = self._task = ""
