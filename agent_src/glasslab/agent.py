@@ -139,6 +139,8 @@ class Session:
             try:
                 reply = self.model.complete(asked, self.stop, self.budget.seconds_left)
                 self.note_reply(reply, hashes)
+                if asked.watch and reply.content:
+                    asked.watch("\n")
                 return reply
             except ModelError as error:
                 wait = wait_before(attempt, self.settings.model_retries, error, self.budget.seconds_left)

@@ -37,6 +37,58 @@ def test_an_answer_in_the_last_turn_counts(bench: Bench) -> None:
     assert bench.run(turn(("list_files", "{}")), ANSWER, max_turns=2).status == "answered"
 
 
+def test_too_many_calls_in_one_turn(bench: Bench) -> None:
+    three = turn(*[("list_files", "{}")] * 3)
+    assert bench.run(three, ANSWER, max_tool_calls_per_turn=3).status == "answered"
+    outcome = bench.run(three, ANSWER, max_tool_calls_per_turn=2)
+    assert (outcome.status, EXIT_CODES[outcome.status]) == ("max_tool_calls_reached", 3)
+    assert "MAX_TOOL_CALLS_PER_TURN" in str(outcome.problem)
+    assert bench.hec.events("session.end")[-1]["reason"] == "too_many_calls_in_a_turn"
+    assert bench.hec.events("agent.decision")[-1]["reason"] == "too_many_calls_in_a_turn"
+    assert len(bench.tools.calls) == 3  # those of the first session
+
+
+def test_the_last_turn_can_be_told_to_answer(bench: Bench) -> None:
+    outcome = bench.run(turn(("list_files", "{}")), ANSWER, max_turns=2, last_turn="answer", strict=True)
+    assert outcome.status == "answered"
+    first, last = bench.hec.events("llm.request")
+    assert "tool_choice" not in first
+    assert (last["tool_choice"], last["messages"][-1]["role"]) == ("none", "user")
+    assert "no more tools" in last["messages"][-1]["content"]
+    assert last["tools"] == first["tools"]
+    assert last["message_count"] == len(last["messages"]) == 5
+
+
+def test_a_model_that_calls_tools_on_the_last_turn_all_the_same(bench: Bench) -> None:
+    outcome = bench.run(turn(("list_files", "{}")), repeat_last=True, max_turns=2, last_turn="answer")
+    assert_recorded(bench, outcome, "max_steps_reached", "max_steps_reached")
+    assert len(bench.tools.calls) == 1
+
+
+def test_what_was_found_so_far_is_kept_for_the_one_who_asked(bench: Bench) -> None:
+    long = '{"path": "%s"}' % ("x" * 500)
+    looking = turn(("read_file", '{"path": "a.md"}'), ("read_file", long), ("nope", "{}"), content=" Let me look. ")
+    outcome = bench.run(looking, turn(("list_files", "{}")), max_turns=2)
+    assert_recorded(bench, outcome, "max_steps_reached", "max_steps_reached")
+    assert outcome.so_far is not None
+    lines = outcome.so_far.splitlines()
+    assert lines[0] == 'read_file {"path": "a.md"}: 4 characters'
+    assert len(lines[1]) < 180
+    assert lines[2:] == ["the model: Let me look."]
+    assert bench.hec.events("agent.final")[0]["so_far"] == outcome.so_far
+    assert "so_far" not in bench.hec.events("session.end")[0]
+
+
+def test_an_answer_needs_no_word_of_what_was_found(bench: Bench) -> None:
+    assert bench.run(turn(("list_files", "{}"), content="Looking."), ANSWER).so_far is None
+    assert "so_far" not in bench.hec.events("agent.final")[0]
+
+
+def test_a_reply_that_was_cut_is_shown_as_found(bench: Bench) -> None:
+    outcome = bench.run({"message": {"content": "The ans"}, "finish_reason": "length"})
+    assert (outcome.status, outcome.so_far) == ("model_invalid", "the model: The ans")
+
+
 LIMITS = [("max_tool_calls", 1, "max_tool_calls_reached"), ("max_total_tokens", 20, "max_tokens_reached")]
 
 

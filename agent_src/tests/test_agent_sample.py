@@ -68,8 +68,10 @@ class Lab:
     folder: Path
     ca: Path
 
-    def ask(self, trace: str, revision: str = "auto", deadline: float = DEADLINE) -> Outcome:
-        settings = make_settings(self.hec, self.ca, self.model.url, lab_trace=trace, hec_deadline=deadline)
+    def ask(self, trace: str, revision: str = "auto", deadline: float = DEADLINE, provider: str = "openai") -> Outcome:
+        settings = make_settings(
+            self.hec, self.ca, self.model.url, lab_trace=trace, hec_deadline=deadline, model_provider=provider
+        )
         agent = make_agent(settings, unix_toolbox(self.folder / f"{trace}.sock", revision), pins.read_lock())
         try:
             return agent.ask(QUESTION, never())
@@ -112,9 +114,12 @@ def lab(running: Lab, hec: FaultyHec) -> Lab:
     return running
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
 @pytest.mark.parametrize(("revision", "agreed"), [("2025-11-25", "initialize"), ("2026-07-28", "discover")])
-def test_25_trace_frames_and_8_summary_events_in_14_commits(lab: Lab, revision: str, agreed: str) -> None:
-    outcome = lab.ask("full", revision, deadline=5)
+def test_25_trace_frames_and_8_summary_events_in_14_commits(
+    lab: Lab, revision: str, agreed: str, provider: str
+) -> None:
+    outcome = lab.ask("full", revision, 5, provider)
     assert (outcome.status, outcome.turns, outcome.problem) == ("answered", 3, None)
     assert outcome.answer is not None
     assert "allow-list" in outcome.answer

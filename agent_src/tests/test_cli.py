@@ -250,3 +250,38 @@ def test_ctrl_c_is_a_recorded_end(environment: dict[str, str], hec: FaultyHec, t
     assert json.loads(out)["status"] == "cancelled"
     assert hec.events("session.end")[0]["status"] == "cancelled"
     assert "Traceback" not in err
+
+
+def test_a_terminal_shows_what_arrives_and_then_what_is_on_record(
+    environment: dict[str, str], hec: FaultyHec, tmp_path: Path
+) -> None:
+    hostile = {"turns": [{"message": {"content": "It is \x1b[2J so."}}]}
+    with scripted_model(hostile, tmp_path) as model:
+        out, err = glasslab(environment | {"MODEL_BASE_URL": model.url}, "ask", "--stream", QUESTION)
+    assert "before it is on record" in err[1]
+    assert err[2:] == ["It is \\x1b[2J so."]
+    assert out.startswith("It is \\x1b[2J so.\n\nsession: ")
+
+
+def test_a_service_has_nobody_who_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ask", "--stream", "--socket", "/run/x", "q"])
+    assert ended.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_what_was_found_is_printed_in_place_of_an_answer(
+    environment: dict[str, str], hec: FaultyHec, tmp_path: Path
+) -> None:
+    with scripted_model({**SCRIPT, "repeat_last": False}, tmp_path) as model:
+        limited = environment | {"MODEL_BASE_URL": model.url, "MAX_TURNS": "2", "MAX_TOTAL_TOKENS": "12"}
+        out, err = glasslab(limited, "ask", QUESTION, status=3)
+    assert out.startswith("session: ")  # nothing was run, nothing was said
+    with scripted_model({"turns": [SCRIPT["turns"][0]], "repeat_last": True}, tmp_path) as model:
+        limited = environment | {"MODEL_BASE_URL": model.url, "MAX_TURNS": "2"}
+        out, err = glasslab(limited, "ask", QUESTION, status=3)
+    lines = out.splitlines()
+    assert lines[0] == "no answer; found so far:"
+    assert lines[1].startswith("list_files {}: ")
+    assert lines[2] == ""
+    assert err[-1] == "glasslab: stopped after 2 turns: max_steps_reached; raise MAX_TURNS or ask for less"
