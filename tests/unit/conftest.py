@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
+    "roles/machine/filter_plugins",
     "roles/network/files",
     "roles/network/filter_plugins",
     "roles/network/library",
