@@ -138,6 +138,20 @@ def test_power_snapshots_and_the_agents_answer(place: Place) -> None:
     assert place.call("GET", "/nodes/pve/qemu/101/status/current")["status"] == "running"
 
 
+def test_an_iso_in_a_drive_is_nobodys_and_stays(place: Place) -> None:
+    (place.double.images / "netinst.iso").write_bytes(b"an installer")
+    given = {"url": "https://x.example/netinst.iso", "content": "iso", "filename": "netinst.iso"}
+    assert place.task("POST", "/nodes/pve/storage/local/download-url", **given) == "OK"
+    place.image()
+    place.vm(100, ide2="local:iso/netinst.iso,media=cdrom")
+    place.call("PUT", "/nodes/pve/qemu/100/config", delete="ide2")
+    assert "unused0" not in place.config(100)
+    place.call("PUT", "/nodes/pve/qemu/100/config", ide2="local:iso/netinst.iso,media=cdrom")
+    assert place.task("DELETE", "/nodes/pve/qemu/100", purge=1) == "OK"
+    listed = place.call("GET", "/nodes/pve/storage/local/content", content="iso")
+    assert [(each["volid"], each["size"]) for each in listed] == [("local:iso/netinst.iso", len("an installer"))]
+
+
 def test_a_vm_on_a_bridge_that_is_not_there_does_not_start(place: Place) -> None:
     place.template()
     place.task("POST", "/nodes/pve/qemu/100/clone", newid=101)
