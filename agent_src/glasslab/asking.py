@@ -101,7 +101,7 @@ def _ask_here(question: str, stop: threading.Event, stream: bool) -> Result | No
     if agent.settings.trace:
         print("glasslab: LAB_TRACE=full: contents are recorded, too; use it with fictional data only", file=sys.stderr)
     if stream:
-        print("glasslab: what follows is shown as it arrives, before it is on record", file=sys.stderr)
+        print("glasslab: what follows is shown as it arrives, before it is screened and on record", file=sys.stderr)
     try:
         outcome = agent.ask(question, stop, _watch if stream else None)
     finally:

@@ -258,7 +258,7 @@ def test_a_terminal_shows_what_arrives_and_then_what_is_on_record(
     hostile = {"turns": [{"message": {"content": "It is \x1b[2J so."}}]}
     with scripted_model(hostile, tmp_path) as model:
         out, err = glasslab(environment | {"MODEL_BASE_URL": model.url}, "ask", "--stream", QUESTION)
-    assert "before it is on record" in err[1]
+    assert "before it is screened and on record" in err[1]
     assert err[2:] == ["It is \\x1b[2J so."]
     assert out.startswith("It is \\x1b[2J so.\n\nsession: ")
 

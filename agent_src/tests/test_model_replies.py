@@ -49,6 +49,18 @@ def test_a_reply(bench: Bench, monkeypatch: pytest.MonkeyPatch, case: Case) -> N
         assert "\n" not in outcome.problem
 
 
+@pytest.mark.parametrize(("cause", "name"), [
+    ("blocks: thinking before a call", "thinking"), ("reasoning that has to go back", "reasoning_details"),
+])  # fmt: skip
+def test_reasoning_that_the_provider_wants_back_stays_in_the_history(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, cause: str, name: str
+) -> None:
+    case = next(case for case in CASES if case.cause == cause)
+    assert play(bench, case, monkeypatch).status == "answered"
+    kept = bench.last_request()[2][name]
+    assert [item["type"] for item in kept] == ["thinking" if name == "thinking" else "reasoning.encrypted"]
+
+
 def test_there_are_enough_of_them() -> None:
     """As many causes and replies as the project promises, both APIs, and no cause counted twice."""
     names = [str(case) for case in CASES]
