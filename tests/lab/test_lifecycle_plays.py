@@ -123,11 +123,9 @@ def test_check_mode_says_what_a_reset_would_do_and_does_nothing(before: dict[str
 
 
 def test_a_reset_takes_the_damage_away_and_proves_that_the_agent_works(before: dict[str, str]) -> None:
-    on(
-        "agent",
-        "rm /srv/glasslab/documents/access-policy.md && echo forged >/srv/glasslab/documents/incident-report-2026-09.md",
-    )
-    on("agent", f"touch /root/planted && mkdir -p $(dirname {BROKEN}) && echo '[Service]\nExecStart=' >{BROKEN}")
+    on("agent", "cd /srv/glasslab/documents && rm access-policy.md && echo forged >incident-report-2026-09.md")
+    on("agent", f"touch /root/planted && mkdir -p $(dirname {BROKEN})")
+    on("agent", f"cat >{BROKEN}", stdin="[Service]\nExecStart=\nExecStart=/bin/false\n")
     on("agent", "systemctl daemon-reload; systemctl restart glasslab-agent.service", check=False)
     assert ask(QUESTION)[0].returncode != 0
     began = time.time()
