@@ -102,10 +102,10 @@ def read_lock(path: Path = LOCK_FILE) -> Lock:
     except OSError as error:
         raise LockError(f"lock file {path}: {error.strerror}; make it with `glasslab pin`") from None
     except (ValueError, RecursionError):
-        raise LockError(f"lock file {path} is not JSON; make it anew with `glasslab pin --write`") from None
+        raise LockError(f"lock file {path} is not JSON; remove it, then pin anew with `glasslab pin`") from None
     entries = lock.values() if isinstance(lock, dict) else [None]
     if not all(_is_entry(entry) for entry in entries):
-        raise LockError(f"lock file {path} is no lock of tools; make it anew with `glasslab pin --write`")
+        raise LockError(f"lock file {path} is no lock of tools; remove it, then pin anew with `glasslab pin`")
     return lock
 
 
