@@ -93,7 +93,7 @@ def test_a_guest_has_the_devices_of_its_configuration() -> None:
 
 def test_a_guest_reaches_nothing_and_only_its_ssh_is_reached() -> None:
     said = line(CONFIG)
-    assert "user,id=net0,restrict=on,net=10.10.10.0/24,host=10.10.10.1," in said
+    assert "user,id=net0,restrict=on,ipv6=off,net=10.10.10.0/24,host=10.10.10.1," in said
     assert "hostfwd=tcp:127.0.0.1:20101-10.10.10.10:22" in said
     second = line({**CONFIG, "net1": "virtio=BC:24:11:00:00:02,bridge=vmbr0"})
     assert second.count("restrict=on") == second.count("user,id=net") == 2

@@ -120,7 +120,7 @@ def _network(number: int, vmid: int, config: Values, place: Place) -> list[str]:
     if number == 0 and on_lab_bridge(config, place):
         backend = f"tap,id=net0,ifname=tap{vmid}i0,script={place.folder / 'plug'},downscript=no"
     else:
-        backend = f"user,id=net{number},restrict=on"
+        backend = f"user,id=net{number},restrict=on,ipv6=off"
         if number == 0:
             backend += _user_network(config, place.ssh_port)
     return ["-netdev", backend, "-device", f"virtio-net-pci,netdev=net{number},id=nic{number},mac={mac}"]
