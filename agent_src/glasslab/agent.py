@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from glasslab.policy import Budget, Limits
 from glasslab.recorder import LoggingError, Recorder, SessionRecorder
 from glasslab.screening import Screen
 from glasslab.settings import Settings
-from glasslab.toolbox import Toolbox
+from glasslab.toolset import Connection, Toolset, as_toolset
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult
 from glasslab.wire import META_CLOCK, META_SESSION_ID, META_STEP, META_TOOL_CALL_ID
 
@@ -34,9 +33,14 @@ class Agent:
     """Answers questions, one `ask` each; several may run at once, in threads of their own."""
 
     def __init__(
-        self, settings: Settings, recorder: Recorder, model: Model, toolbox: Callable[[], Toolbox], lock: pins.Lock
+        self,
+        settings: Settings,
+        recorder: Recorder,
+        model: Model,
+        toolbox: Callable[[], Toolset | Connection],
+        lock: pins.Lock,
     ) -> None:
-        """`toolbox` makes a connection for one session; `lock` holds the pinned tools (pins.read_lock)."""
+        """`toolbox` makes a session's connections, or its one; `lock` holds the pinned tools (pins.read_lock)."""
         self.settings, self.recorder, self.model, self.toolbox, self.lock = settings, recorder, model, toolbox, lock
 
     def close(self) -> None:
@@ -66,7 +70,7 @@ class Session:
         settings = agent.settings
         self.settings, self.model, self.lock, self.stop, self.watch = settings, agent.model, agent.lock, stop, watch
         self.budget, self.findings = Budget(_limits(settings)), Findings()
-        self.tools, self.screen = agent.toolbox(), Screen(settings)
+        self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
         self.notice: str | None = None
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex)
 
@@ -74,14 +78,14 @@ class Session:
         """Return the answer. What reaches outside goes through `log.act`: recorded first, then done."""
         log, budget, question = self.log, self.budget, self.screened(question)
         context = Context(self.settings.system_prompt, question)
-        server = log.act(self.connect)
-        self.check_pins(server)
-        offered, schemas, hashes = _offer(server)
+        servers = log.act(self.connect)
+        self.check_pins(servers)
+        offered, schemas, hashes = _offer(self.tools.offer(servers))
         while True:
             self.check_limits(context=context)
             budget.count_turn()
             asked = self.asking(context, offered)
-            call_model = partial(self.complete, server, asked, hashes)
+            call_model = partial(self.complete, servers, asked, hashes)
             reply = log.act(call_model, session_frames.request(budget.turns, asked))
             if not reply.tool_requests:
                 log.note(session_frames.decision(budget.turns, "answer"))
@@ -114,14 +118,18 @@ class Session:
         self.notice = "; ".join(filter(None, (self.notice, found.notice))) or None
         return found.text
 
-    def connect(self) -> ServerInfo:
-        """Start or reach the tool server and list its tools."""
+    def connect(self) -> Sequence[ServerInfo]:
+        """Start or reach the tool servers and list their tools; what they are started from is compared before."""
+        for key, files in self.tools.started_from(self.lock).items():
+            found = pins.compare_files(self.lock, key, pins.file_hashes(files))
+            self.end_at_drift(ServerInfo("", key, "", {}, None, [], "initialize", key=key), found)
         self.tools.start()
         self.model.open()  # importing the SDK takes as long as the child takes to start: both at once
-        server = self.tools.connect(self.meta())
-        self.log.merge(server.meta.get(META_CLOCK))
-        self.log.note(*session_frames.server(server))
-        return server
+        servers = self.tools.connect(self.meta())
+        for server in servers:
+            self.log.merge(server.meta.get(META_CLOCK))
+            self.log.note(*session_frames.server(server))
+        return servers
 
     def asking(self, context: Context, offered: Sequence[ToolDefinition]) -> Request:
         """Return the next model call; by setting, the last one is told to answer without tools."""
@@ -130,10 +138,10 @@ class Session:
             context.add_note(LAST_TURN)
         return Request(context.messages(), offered, last, self.watch)
 
-    def complete(self, server: ServerInfo, asked: Request, hashes: dict[str, str]) -> Reply:
+    def complete(self, servers: Sequence[ServerInfo], asked: Request, hashes: dict[str, str]) -> Reply:
         """Make one model call, again where that may help; what came of each attempt is noted, or recorded."""
         if self.budget.turns > 1:  # what was listed at the start may have changed since
-            self.check_pins(replace(server, definitions=self.tools.list_tools(self.meta())))
+            self.check_pins(self.tools.list_again(servers, self.meta()))
         attempt = 1
         while True:
             try:
@@ -186,13 +194,19 @@ class Session:
         self.findings.heard(reply.content)
         self.log.note(*session_frames.reply(self.budget.turns, self.settings.model, hashes, reply, usage))
 
-    def check_pins(self, server: ServerInfo) -> None:
+    def check_pins(self, servers: Sequence[ServerInfo]) -> None:
         """End the session when the tools are not the pinned ones, before the model sees anything of them."""
-        found = pins.compare(self.lock, server.name, server.definitions, server.instructions)
+        for server in servers:
+            found = pins.compare(self.lock, server.pinned_as, server.definitions, server.instructions)
+            self.end_at_drift(server, found)
+
+    def end_at_drift(self, server: ServerInfo, found: pins.Drift) -> None:
+        """End the session when a server differs from the lock."""
         if found:
             self.log.note(*session_frames.drift(self.budget.turns, server, found, self.lock))
             remedy = "look at them with `glasslab pin --diff`, and pin them with --accept NAME if they are meant"
-            raise Ended("tool_drift", "tool_drift", f"tools of {server.name!r} differ from the lock: {found}; {remedy}")
+            text = f"tools of {server.pinned_as!r} differ from the lock: {found}; {remedy}"
+            raise Ended("tool_drift", "tool_drift", text)
 
     def check_limits(self, tool_calls: int = 0, context: Context | None = None) -> None:
         """End the session when it was cancelled or when a limit forbids to go on."""
@@ -255,11 +269,11 @@ def _limits(settings: Settings) -> Limits:
     )
 
 
-def _offer(server: ServerInfo) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
+def _offer(tools: Mapping[str, Mapping[str, Any]]) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
     """Return the pinned tools as the model is offered them, their schemas, and the hashes of their definitions."""
     offered, schemas, hashes = [], {}, {}
-    for definition in server.definitions:
-        name, schema = definition["name"], definition["inputSchema"]
+    for name, definition in tools.items():
+        schema = definition["inputSchema"]
         function = {"name": name, "description": definition.get("description", ""), "parameters": schema}
         offered.append({"type": "function", "function": function})
         schemas[name], hashes[name] = schema, pins.definition_sha256(definition)

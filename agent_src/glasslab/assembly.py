@@ -13,7 +13,9 @@ from glasslab.models.endpoint import Place
 from glasslab.models.providers import make_model as model_at
 from glasslab.recorder import Recorder
 from glasslab.settings import Settings, SettingsError
-from glasslab.toolbox import REQUEST_TIMEOUT, Toolbox, files_server
+from glasslab.toolbox import REQUEST_TIMEOUT, ServerCommand, Toolbox, files_server
+from glasslab.toolset import Member, Toolset
+from glasslab.tooltypes import ServerUrl
 
 CONFIGURATION_ERRORS: Final = (SettingsError, KeyFileError, pins.LockError)  # each text is one line for the user
 
@@ -56,11 +58,22 @@ def make_model(settings: Settings) -> Model:
     return model_at(settings.model_provider, place)
 
 
-def toolbox_maker(settings: Settings) -> Callable[[], Toolbox]:
-    """Return what makes a tool connection for one session."""
-    server = files_server(settings.server_environment()) if settings.mcp_server == "stdio" else settings.mcp_server
+def toolbox_maker(settings: Settings) -> Callable[[], Toolset]:
+    """Return what makes the tool connections of one session. Raises SettingsError for a file of servers."""
+    own = files_server(settings.server_environment()) if settings.mcp_server == "stdio" else settings.mcp_server
+    others = []
+    if settings.mcp_servers is not None:
+        from glasslab.mcp_servers import read_servers
+
+        others = read_servers(settings.mcp_servers)
     # A call commits at most twice at the server; its log's deadline has to pass there before the agent gives up here.
     timeout = REQUEST_TIMEOUT + 2 * settings.hec_deadline
-    return lambda: Toolbox(
-        server, revision=settings.mcp_revision, timeout=timeout, max_result_bytes=settings.max_result_bytes
+
+    def connection(server: ServerCommand | ServerUrl | str) -> Toolbox:
+        return Toolbox(
+            server, revision=settings.mcp_revision, timeout=timeout, max_result_bytes=settings.max_result_bytes
+        )
+
+    return lambda: Toolset(
+        [Member(connection(own)), *(Member(connection(item.server), item.name, item.files) for item in others)]
     )

@@ -2,8 +2,8 @@
 
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import mcp_types as types
@@ -14,9 +14,12 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 from glasslab import __version__
 from glasslab.results import as_text
-from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
+from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ServerUrl, ToolResult, ToolServerError
 from glasslab.transports import Wire
 from glasslab.wire import ANSWER_UNUSABLE, LOG_FAILED
+
+if TYPE_CHECKING:
+    from glasslab.transports_http import HttpWire
 
 REVISIONS: Final = ("auto", LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 _MAX_PAGES: Final = 100
@@ -50,7 +53,7 @@ def translate(error: MCPError, doing: str) -> ToolServerError | LogFailedAtServe
 class HostSession:
     """A connected session; use `open_session`."""
 
-    def __init__(self, session: ClientSession, wire: Wire, timeout: float, max_result_bytes: int) -> None:
+    def __init__(self, session: ClientSession, wire: "Wire | HttpWire", timeout: float, max_result_bytes: int) -> None:
         self._session = session
         self._wire = wire
         self._timeout = timeout
@@ -80,6 +83,10 @@ class HostSession:
         async with self._bounded("listing the tools"):
             return await self._definitions()
 
+    def _told[E: Exception](self, error: E) -> E | ToolServerError:
+        """Add what went wrong below the protocol, which an answer that never came does not say."""
+        return ToolServerError(f"{error}: {self._wire.problem}") if self._wire.problem else error
+
     @asynccontextmanager
     async def _bounded(self, doing: str) -> AsyncIterator[None]:
         """Give what happens inside its time, and its errors their words."""
@@ -87,7 +94,7 @@ class HostSession:
             with anyio.fail_after(self._timeout):
                 yield
         except MCPError as error:
-            raise translate(error, doing) from error
+            raise self._told(translate(error, doing)) from error
         except TimeoutError as error:
             raise ToolServerError(f"the tool server did not answer within {self._timeout:g} s") from error
         except (RuntimeError, ValueError) as error:
@@ -105,6 +112,10 @@ class HostSession:
         return "initialize"
 
     async def _discover(self) -> None:
+        if not isinstance(self._wire, Wire):  # over HTTP its headers name the revision, too
+            raw = await self._session.send_discover(LATEST_MODERN_VERSION)
+            self._session.adopt(types.DiscoverResult.model_validate(raw))
+            return
         # Not the SDK's own discover(): it waits ten seconds at most, whatever the timeout of the session is, and the
         # server may rightly take as long as its log's deadline before it answers.
         envelope = {
@@ -138,7 +149,7 @@ class HostSession:
                 return ToolResult(f"Error executing tool {name}: {error.message}", True)
             if error.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND):
                 return ToolResult(f"Error executing tool {name}: {error.message}", True)
-            raise translate(error, f"tool {name}") from error
+            raise self._told(translate(error, f"tool {name}")) from error
         except (RuntimeError, ValueError) as error:
             return ToolResult(f"Error executing tool {name}: the server's result cannot be used: {error}", True)
         return ToolResult(as_text(result, self._max_result_bytes), bool(result.is_error), meta=dict(result.meta or {}))
@@ -146,15 +157,24 @@ class HostSession:
 
 @asynccontextmanager
 async def open_session(
-    connection: socket.socket, *, timeout: float, max_result_bytes: int, stamp: Callable[[], dict[str, Any]]
+    connection: socket.socket | ServerUrl,
+    *,
+    timeout: float,
+    max_result_bytes: int,
+    stamp: Callable[[], dict[str, Any]],
 ) -> AsyncIterator[HostSession]:
-    """Run a session on a connected unix socket, which it closes; `stamp` gives the `_meta` of each request."""
+    """Run a session on a connected unix socket, which it closes, or over HTTP; `stamp` gives each request's `_meta`."""
     # JSON may take six bytes for one character; beyond that the answer would be cut down to nothing useful anyway.
-    stream = await UNIXSocketStream.from_socket(connection)
-    wire = Wire(stream, max_line_bytes=max(6 * max_result_bytes, 1_000_000), stamp=stamp)
+    most = max(6 * max_result_bytes, 1_000_000)
     info = types.Implementation(name="glasslab", version=__version__)
-    async with (
-        stream,
-        ClientSession(wire.reader, wire.writer, read_timeout_seconds=timeout, client_info=info) as session,
-    ):
-        yield HostSession(session, wire, timeout, max_result_bytes)
+    async with AsyncExitStack() as stack:
+        wire: Wire | HttpWire
+        if isinstance(connection, ServerUrl):
+            from glasslab.transports_http import http_wire  # HTTP and OAuth: loaded where they are used
+
+            wire = await stack.enter_async_context(http_wire(connection, timeout=timeout, max_bytes=most, stamp=stamp))
+        else:
+            stream = await stack.enter_async_context(await UNIXSocketStream.from_socket(connection))
+            wire = Wire(stream, max_line_bytes=most, stamp=stamp)
+        session = ClientSession(wire.reader, wire.writer, read_timeout_seconds=timeout, client_info=info)
+        yield HostSession(await stack.enter_async_context(session), wire, timeout, max_result_bytes)

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from glasslab.frames import recordable
 from glasslab.guardrails import visible_line
-from glasslab.pins import Drift, lock_entry, name_of
+from glasslab.pins import Drift, name_of
 
 MAX_LINES: Final = 400
 MAX_COLUMNS: Final = 500
 INSTRUCTIONS: Final = "@instructions"  # no tool can be called so
+FILES: Final = "@files"
 
 
 def old_and_new(
@@ -52,14 +53,15 @@ def diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return kept + ([f"[{len(lines) - MAX_LINES} more lines]"] if len(lines) > MAX_LINES else [])
 
 
-def accepted(
-    entry: Mapping[str, Any], definitions: Sequence[Mapping[str, Any]], text: str | None, names: Sequence[str]
-) -> dict[str, Any]:
-    """Return a lock's entry with these tools, or INSTRUCTIONS, as they are listed now, and all else as it was."""
-    now = lock_entry(definitions, text)
+def accepted(entry: Mapping[str, Any], now: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return a lock's entry with these tools, INSTRUCTIONS or FILES as they are `now`, and all else as it was."""
     tools, shown = dict(entry.get("tools") or {}), dict((entry.get("shown") or {}).get("tools") or {})
     instructions = (entry.get("instructions"), (entry.get("shown") or {}).get("instructions"))
+    files = {name: hashes for name, hashes in entry.items() if name == "files"}
     for name in names:
+        if name == FILES:
+            files = {name: hashes for name, hashes in now.items() if name == "files"}
+            continue
         if name == INSTRUCTIONS:
             instructions = (now["instructions"], now["shown"]["instructions"])
             continue
@@ -68,7 +70,7 @@ def accepted(
             if name in listed:
                 kept[name] = listed[name]
     both = {"instructions": instructions[1], "tools": dict(sorted(shown.items()))}
-    return {**entry, "instructions": instructions[0], "tools": dict(sorted(tools.items())), "shown": both}
+    return {"instructions": instructions[0], "tools": dict(sorted(tools.items())), "shown": both, **files}
 
 
 def _lines(side: Mapping[str, Any], name: str) -> list[str]:

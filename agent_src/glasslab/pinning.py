@@ -6,7 +6,8 @@ import argparse
 import json
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported when it runs: the parser alone has to be quick
@@ -32,9 +33,10 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="pin this tool as it is listed now, or its end (repeatable; @instructions for the server's instructions)",
+        help="pin this tool as it is listed now, or its end (repeatable; also @instructions and @files of the server)",
     )
     what.add_argument("--write", action="store_true", help="pin all of the server as it is now")
+    parser.add_argument("--server", metavar="NAME", help="only this one of several servers")
     parser.set_defaults(run=run)
 
 
@@ -51,29 +53,37 @@ def run(args: argparse.Namespace) -> int:
         if settings.mcp_server == "stdio":
             load_server_key(settings)
         lock = pins.read_lock() if pins.LOCK_FILE.exists() else {}
+        maker = toolbox_maker(settings)
     except CONFIGURATION_ERRORS as error:
         for line in getattr(error, "lines", [str(error)]):
             _say(line)
         return USAGE
     try:
-        with toolbox_maker(settings)() as tools:
-            server = tools.connect({META_SESSION_ID: f"pin-{uuid.uuid4().hex}", META_STEP: 0, META_CLOCK: 0})
+        with maker() as tools:
+            servers = tools.connect({META_SESSION_ID: f"pin-{uuid.uuid4().hex}", META_STEP: 0, META_CLOCK: 0})
+            files = {member.key: pins.file_hashes(member.files) for member in tools.members}
     except ToolServerError as error:
         _say(str(error))
         return DIFFERENT
     except LogFailedAtServer as error:
         _say(f"{error} ({error.url}); {error.remedy}")
         return LOG
-    return decide(args, settings, lock, server)
+    chosen = [server for server in servers if args.server in (None, server.pinned_as)]
+    if not chosen or (len(chosen) > 1 and (args.accept or args.write)):
+        _say(f"name one of the servers with --server: {', '.join(server.pinned_as for server in servers)}")
+        return USAGE
+    return max(decide(args, settings, lock, server, files[server.key]) for server in chosen)
 
 
-def decide(args: argparse.Namespace, settings: Settings, lock: pins.Lock, server: ServerInfo) -> int:
-    """Compare, show, and pin as the options say; return the exit status."""
+def decide(
+    args: argparse.Namespace, settings: Settings, lock: pins.Lock, server: ServerInfo, files: Mapping[str, str]
+) -> int:
+    """Compare, show, and pin as the options say; return the exit status. `files` are the server's, as hashes."""
     from glasslab import pindiff, pins
 
-    drift = pins.compare(lock, server.name, server.definitions, server.instructions)
+    drift = _drift(lock, server, files)
     if args.diff:
-        old, new = pindiff.old_and_new(lock, server.name, drift, server.definitions, server.instructions)
+        old, new = pindiff.old_and_new(lock, server.pinned_as, drift, server.definitions, server.instructions)
         print("\n".join(pindiff.diff(old, new)))
     else:  # escaped: what could hide on a terminal is seen here
         print(json.dumps({"instructions": server.instructions, "tools": server.definitions}, indent=2))
@@ -81,28 +91,41 @@ def decide(args: argparse.Namespace, settings: Settings, lock: pins.Lock, server
         _say(f"not pinned: hidden characters {', '.join(drift.refused_characters)}; the server has to lose them")
         return DIFFERENT
     if not drift:
-        _say(f"the tools of {server.name!r} are the pinned ones")
+        _say(f"the tools of {server.pinned_as!r} are the pinned ones")
         return PINNED
-    fresh = server.name not in lock
+    fresh = server.pinned_as not in lock
     if args.diff or not (fresh or args.write or args.accept):
         _say(f"they differ from the lock: {drift}; look at --diff, then --accept NAME (or --write for all) if meant")
         return DIFFERENT
     if not _fit(settings, server):
         return DIFFERENT
-    entry = pins.lock_entry(server.definitions, server.instructions)
+    entry = pins.lock_entry(server.definitions, server.instructions, files)
     if args.accept:
-        unknown = _unknown(args.accept, lock.get(server.name) or {}, server)
+        unknown = _unknown(args.accept, lock.get(server.pinned_as) or {}, server)
         if unknown:
-            _say(f"--accept {unknown!r}: neither the lock nor {server.name!r} has such a tool; pin --diff names them")
+            what = f"neither the lock nor {server.pinned_as!r} has such a tool; pin --diff names them"
+            _say(f"--accept {unknown!r}: {what}")
             return USAGE
-        entry = pindiff.accepted(lock.get(server.name) or {}, server.definitions, server.instructions, args.accept)
-    return _write(lock, server, entry)
+        entry = pindiff.accepted(lock.get(server.pinned_as) or {}, entry, args.accept)
+    status = _write(lock, server.pinned_as, entry)
+    left = _drift(lock, server, files)
+    if status == PINNED and left:
+        _say(f"they still differ from the lock: {left}")
+        return DIFFERENT
+    return status
+
+
+def _drift(lock: pins.Lock, server: ServerInfo, files: Mapping[str, str]) -> pins.Drift:
+    from glasslab import pins
+
+    found = pins.compare(lock, server.pinned_as, server.definitions, server.instructions)
+    return replace(found, files=pins.compare_files(lock, server.pinned_as, files).files)
 
 
 def _unknown(accepted: Sequence[str], pinned: pins.Lock, server: ServerInfo) -> str | None:
     from glasslab import pindiff, pins
 
-    known = {pindiff.INSTRUCTIONS, *pinned.get("tools", {}), *map(pins.name_of, server.definitions)}
+    known = {pindiff.INSTRUCTIONS, pindiff.FILES, *pinned.get("tools", {}), *map(pins.name_of, server.definitions)}
     return next((name for name in accepted if name not in known), None)
 
 
@@ -123,20 +146,16 @@ def _fit(settings: Settings, server: ServerInfo) -> bool:
     return not faults and not refused
 
 
-def _write(lock: pins.Lock, server: ServerInfo, entry: pins.Lock) -> int:
+def _write(lock: pins.Lock, name: str, entry: pins.Lock) -> int:
     from glasslab import pins
 
-    lock[server.name] = entry
+    lock[name] = entry
     try:
         pins.LOCK_FILE.write_text(json.dumps(lock, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     except OSError as error:
         _say(f"lock file {pins.LOCK_FILE}: {error.strerror}; pin from a checkout")
         return USAGE
     _say(f"pinned {', '.join(entry['tools']) or 'no tool'} in {pins.LOCK_FILE}")
-    left = pins.compare(lock, server.name, server.definitions, server.instructions)
-    if left:
-        _say(f"they still differ from the lock: {left}")
-        return DIFFERENT
     return PINNED
 
 

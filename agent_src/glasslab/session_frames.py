@@ -63,11 +63,11 @@ def server(info: ServerInfo) -> list[Frame]:
 
 def drift(turn: int, info: ServerInfo, found: pins.Drift, lock: pins.Lock) -> list[Frame]:
     """mcp.tools_drift with what differs, and tools.drift with hashes alone."""
-    old, new = pindiff.old_and_new(lock, info.name, found, info.definitions, info.instructions)
+    old, new = pindiff.old_and_new(lock, info.pinned_as, found, info.definitions, info.instructions)
     lines = pindiff.diff(old, new)
-    entry = lock.get(info.name) or {}
+    entry = lock.get(info.pinned_as) or {}
     return [
-        frame("mcp.tools_drift", step=turn, server=info.name, old=old, new=new, diff=lines),
+        frame("mcp.tools_drift", step=turn, server=info.pinned_as, old=old, new=new, diff=lines),
         _drift_hashes(turn, info, found, entry.get("tools", {})),
     ]
 
@@ -76,7 +76,7 @@ def _drift_hashes(turn: int, info: ServerInfo, found: pins.Drift, expected: Mapp
     return frame(
         "tools.drift",
         step=turn,
-        server=info.name,
+        server=info.pinned_as,
         changed=found.changed,
         missing=found.missing,
         extra=found.extra,

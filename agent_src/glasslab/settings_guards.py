@@ -6,12 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from glasslab.settings_sources import LabSettings
+from glasslab.settings_sources import AnyPath, LabSettings
 
 
 class GuardFields(LabSettings):
     """A part of `Settings`: what is recorded, taken out, or refused."""
 
+    mcp_servers: AnyPath | None = Field(None, description="file of more tool servers, of the mcpServers shape")
     max_tools: int = Field(20, ge=1, le=1000, description="tools that pin does not warn of")
     tool_mix: Literal["warn", "refuse"] = Field("warn", description="tools that read what others wrote, and that act")
 

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
-from glasslab.tooltypes import MAX_RESULT_BYTES, ServerInfo, ToolResult, ToolServerError
+from glasslab.tooltypes import MAX_RESULT_BYTES, ServerInfo, ServerUrl, ToolResult, ToolServerError
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -52,13 +52,13 @@ class Toolbox:
 
     def __init__(
         self,
-        server: ServerCommand | str,
+        server: ServerCommand | ServerUrl | str,
         *,
         revision: str = "auto",
         timeout: float = REQUEST_TIMEOUT,
         max_result_bytes: int = MAX_RESULT_BYTES,
     ) -> None:
-        """`server` is a command, or `unix:PATH`; `revision` auto or an MCP revision; `timeout` seconds a request."""
+        """`server` is a command, an address, or `unix:PATH`; `revision` auto or MCP's; `timeout` seconds a request."""
         if isinstance(server, str) and not server.startswith("unix:/"):
             raise ToolServerError(f"MCP_SERVER {server!r} is not understood: use stdio or unix:/PATH/OF/SOCKET")
         self._server = server
@@ -88,6 +88,8 @@ class Toolbox:
         """Start the child or reach the socket, and return at once. Raises ToolServerError."""
         if self._socket is not None or self._session is not None:
             return
+        if isinstance(self._server, ServerUrl):
+            return  # the first request reaches it
         if isinstance(self._server, str):
             self._reach(self._server.removeprefix("unix:"))
         else:
@@ -147,9 +149,13 @@ class Toolbox:
     def _open(self) -> AbstractAsyncContextManager[HostSession]:
         from glasslab.mcp_session import open_session
 
-        if self._socket is None:
+        connection: socket.socket | ServerUrl
+        if isinstance(self._server, ServerUrl):
+            connection = self._server
+        elif self._socket is None:
             raise ToolServerError("the tool server is not started")
-        connection, self._socket = self._socket, None  # the session closes it from here on
+        else:
+            connection, self._socket = self._socket, None  # the session closes it from here on
         return open_session(
             connection, timeout=self._timeout, max_result_bytes=self._max_result_bytes, stamp=lambda: self._meta
         )

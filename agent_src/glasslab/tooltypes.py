@@ -1,6 +1,8 @@
 """What the toolbox gives back: results, what a server said of itself, and the two ways in which it fails."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from glasslab.guardrails import visible_line
@@ -30,8 +32,31 @@ class LogFailedAtServer(Exception):
 
 
 @dataclass(frozen=True)
+class OAuthClient:
+    """What gets a token by OAuth's client credentials: from this issuer and no other, whatever the server names."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    issuer: str
+    scope: str | None = None
+
+
+@dataclass(frozen=True)
+class ServerUrl:
+    """A tool server over HTTP: its address, the headers of each request, how it authorizes, its certificate's CA."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    oauth: OAuthClient | None = None
+    ca: Path | None = None
+
+
+@dataclass(frozen=True)
 class ServerInfo:
-    """What a server said of itself. `definitions` are its tools as sent; `agreed_by` is initialize or discover."""
+    """What a server said of itself. `definitions` are its tools as sent; `agreed_by` is initialize or discover.
+
+    `key` is its name in the file of servers: the lock goes by that, and not by what a server calls itself.
+    """
 
     protocol_version: str
     name: str
@@ -41,6 +66,12 @@ class ServerInfo:
     definitions: list[dict[str, Any]]
     agreed_by: str
     meta: dict[str, Any] = field(default_factory=dict)
+    key: str = ""
+
+    @property
+    def pinned_as(self) -> str:
+        """The name that the lock knows it by."""
+        return self.key or self.name
 
 
 @dataclass(frozen=True)

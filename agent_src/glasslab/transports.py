@@ -32,6 +32,7 @@ class Wire:
         self.stamp = stamp
         self.pending: dict[types.RequestId, str] = {}
         self.raw: dict[str, dict[str, Any]] = {}
+        self.problem = ""  # of what is below the messages; a socket has nothing to say
         self.reader = _Reader(self)
         self.writer = _Writer(self)
 

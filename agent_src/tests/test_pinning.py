@@ -32,14 +32,20 @@ def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pin(lock_file: Path) -> Pin:
     """Run the command's decision on a server that lists these tools; the lock is what is in the file."""
 
-    def run(*options: str, tools: list[dict[str, Any]], text: str | None = None, **settings: Any) -> int:
+    def run(
+        *options: str,
+        tools: list[dict[str, Any]],
+        text: str | None = None,
+        files: dict[str, str] | None = None,
+        **settings: Any,
+    ) -> int:
         parser = argparse.ArgumentParser()
         pinning.add_parser(parser.add_subparsers())
         args = parser.parse_args(["pin", *options])
         chosen = Settings.model_construct(**{"max_tools": 20, "tool_mix": "warn", **settings})
         lock = pins.read_lock(lock_file) if lock_file.exists() else {}
         server = ServerInfo("2025-11-25", "stub", "1", {}, text, tools, "initialize")
-        return pinning.decide(args, chosen, lock, server)
+        return pinning.decide(args, chosen, lock, server, files or {})
 
     return run
 
@@ -80,6 +86,14 @@ def test_one_tool_is_accepted_and_the_other_is_not(pin: Pin, capsys: pytest.Capt
     assert pin("--accept", "list_files", "--accept", "read_file", tools=[LIST], text="be kind") == 0
     assert pin("--accept", "nothing\x1b", tools=[LIST, READ], text="be kind") == 2
     assert "--accept 'nothing\\x1b': neither the lock nor 'stub' has such a tool" in capsys.readouterr().err
+
+
+def test_files_are_pinned_with_their_server(pin: Pin, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pin(tools=[LIST], files={"/opt/server.py": "1"}) == 0
+    assert pin(tools=[LIST], files={"/opt/server.py": "2"}) == 5
+    assert "files: /opt/server.py" in capsys.readouterr().err
+    assert pin("--accept", "@files", tools=[LIST], files={"/opt/server.py": "2"}) == 0
+    assert pin(tools=[LIST]) == 5
 
 
 @pytest.mark.parametrize("options", [(), ("--write",), ("--accept", "read_file")])

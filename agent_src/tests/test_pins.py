@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent_lab import LIST, READ
 from glasslab import pins
-from glasslab.pindiff import INSTRUCTIONS, MAX_LINES, accepted, diff, old_and_new
+from glasslab.pindiff import FILES, INSTRUCTIONS, MAX_LINES, accepted, diff, old_and_new
 from glasslab.pins import compare, compare_files, file_hashes, lock_entry, read_lock
 
 LOCK = {"s": lock_entry([LIST, READ], "be kind")}
@@ -77,14 +77,19 @@ def test_a_diff_is_bounded() -> None:
 def test_what_is_accepted_and_nothing_else() -> None:
     send = {"name": "send", "inputSchema": {}}
     now = [{**LIST, "title": "x"}, {**READ, "title": "y"}, send]
-    one = {"s": accepted(LOCK["s"], now, "be rude", ["read_file"])}
+    listed = lock_entry(now, "be rude")
+    one = {"s": accepted(LOCK["s"], listed, ["read_file"])}
     left = compare(one, "s", now, "be rude")
     assert (left.changed, left.extra, left.instructions_changed) == (["list_files"], ["send"], True)
-    rest = {"s": accepted(one["s"], now, "be rude", ["list_files", "send", INSTRUCTIONS])}
+    rest = {"s": accepted(one["s"], listed, ["list_files", "send", INSTRUCTIONS])}
     assert not compare(rest, "s", now, "be rude")
-    assert rest["s"] == lock_entry(now, "be rude")
-    gone = {"s": accepted(LOCK["s"], [LIST], "be kind", ["read_file"])}
+    assert rest["s"] == listed
+    gone = {"s": accepted(LOCK["s"], lock_entry([LIST], "be kind"), ["read_file"])}
     assert not compare(gone, "s", [LIST], "be kind")
+    filed = lock_entry([LIST], "be kind", {"/x": "1"})
+    assert "files" not in accepted(LOCK["s"], filed, ["read_file"])
+    assert accepted(LOCK["s"], filed, [FILES])["files"] == {"/x": "1"}
+    assert accepted(filed, gone["s"], ["list_files"])["files"] == {"/x": "1"}
 
 
 def test_files_of_a_server(tmp_path: Path) -> None:

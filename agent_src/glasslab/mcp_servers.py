@@ -1,0 +1,197 @@
+"""Tool servers beside the lab's own, from a file of the usual `mcpServers` shape: what is in it, checked."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from glasslab.guardrails import visible_line
+from glasslab.settings_sources import LOOPBACK, SettingsError
+from glasslab.toolbox import ServerCommand
+from glasslab.tooltypes import OAuthClient, ServerUrl
+
+RESERVED: Final = "lab-files"
+MAX_FILE_BYTES: Final = 1_000_000
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
+_STDIO: Final = {"type", "command", "args", "env", "files", "disabled"}
+_HTTP: Final = {"type", "url", "headers", "bearerTokenFile", "oauth", "caFile", "disabled"}
+_OAUTH: Final = {"credentialsFile", "issuer", "scope"}
+
+
+@dataclass(frozen=True)
+class NamedServer:
+    """A tool server, the name that the lock and a prefix know it by, and the files it is started from."""
+
+    name: str
+    server: ServerCommand | ServerUrl
+    files: list[Path] = field(default_factory=list)
+
+
+def read_servers(path: Path) -> list[NamedServer]:
+    """Return the servers that a file names, in its order. Raises SettingsError, one line for the first problem."""
+    try:
+        return _servers(_object(path, "the file"))
+    except ValueError as error:
+        raise SettingsError(f"MCP_SERVERS: {path}: {visible_line(str(error))}") from None
+
+
+def _servers(whole: Mapping[str, Any]) -> list[NamedServer]:
+    given = whole.get("mcpServers")
+    if not isinstance(given, dict):
+        raise ValueError('has no "mcpServers" object; give {"mcpServers": {NAME: {"command": ...} or {"url": ...}}}')
+    found = []
+    for name, entry in given.items():
+        if not _NAME.fullmatch(name) or name == RESERVED:
+            raise ValueError(f"{name[:60]!r} cannot be a server's name; use 1 to 32 letters, digits, _ and -")
+        try:
+            if not isinstance(entry, dict):
+                raise ValueError("is no object")
+            if entry.get("disabled") is not True:
+                found.append(_stdio(name, entry) if "command" in entry else _http(name, entry))
+        except ValueError as error:
+            raise ValueError(f"server {name!r} {error}") from None
+    return found
+
+
+def _stdio(name: str, entry: Mapping[str, Any]) -> NamedServer:
+    _known(entry, _STDIO, "stdio")
+    command, args = _text(entry, "command"), entry.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(arg, str) and "\0" not in arg for arg in args):
+        raise ValueError('has "args" that are no list of texts')
+    listed = entry.get("files", [])
+    if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
+        raise ValueError('has "files" that are no list of paths')
+    program = shutil.which(command)
+    if program is None:
+        raise ValueError(f"has the command {command[:200]!r}, which is not found; install it, or give its whole path")
+    files = [Path(program).resolve(), *(Path(arg).absolute() for arg in args if _is_file(arg))]
+    files += [Path(item).expanduser().absolute() for item in listed]
+    environment = _texts(entry, "env")
+    return NamedServer(name, ServerCommand(program, tuple(args), environment), list(dict.fromkeys(files)))
+
+
+def _http(name: str, entry: Mapping[str, Any]) -> NamedServer:
+    if "url" not in entry:
+        raise ValueError('has neither "command" nor "url"; give one of them')
+    _known(entry, _HTTP, "http", "streamable-http", "streamableHttp")
+    url, headers = _url(entry, "url"), _texts(entry, "headers")
+    for header, value in headers.items():
+        if not _HEADER.fullmatch(header) or not (value.isascii() and value.isprintable()):
+            raise ValueError(f"has a header {header[:60]!r} that no request can carry")
+    if "bearerTokenFile" in entry:
+        if "oauth" in entry or any(header.lower() == "authorization" for header in headers):
+            raise ValueError('has two ways to authorize; keep one of "bearerTokenFile", "oauth" and the header')
+        headers["Authorization"] = f"Bearer {_token(Path(_text(entry, 'bearerTokenFile')).expanduser())}"
+    oauth = _oauth(entry["oauth"]) if "oauth" in entry else None
+    ca = Path(_text(entry, "caFile")).expanduser() if "caFile" in entry else None
+    if ca is not None and not _is_file(str(ca)):
+        raise ValueError(f"has the CA file {str(ca)!r}, which cannot be read; name a PEM file")
+    return NamedServer(name, ServerUrl(url, headers, oauth, ca))
+
+
+def _oauth(entry: object) -> OAuthClient:
+    if not isinstance(entry, dict):
+        raise ValueError('has an "oauth" that is no object')
+    unknown = sorted(entry.keys() - _OAUTH)
+    if unknown:
+        raise ValueError(f"has an unknown oauth key {unknown[0][:60]!r}; known: {', '.join(sorted(_OAUTH))}")
+    path = Path(_text(entry, "credentialsFile")).expanduser()
+    given = _object(path, f"credential file {path}", secret=True)
+    return OAuthClient(
+        _text(given, "client_id"), _text(given, "client_secret"), _url(entry, "issuer"), entry.get("scope")
+    )
+
+
+def _known(entry: Mapping[str, Any], keys: set[str], *types: str) -> None:
+    unknown = sorted(entry.keys() - keys)
+    if unknown:
+        raise ValueError(f"has an unknown key {unknown[0][:60]!r}; known: {', '.join(sorted(keys))}")
+    if entry.get("type", types[0]) not in types:
+        raise ValueError(f"has the type {str(entry['type'])[:60]!r}; use {types[0]}")
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError(f"needs {key!r} as a text")
+    return value
+
+
+def _texts(entry: Mapping[str, Any], key: str) -> dict[str, str]:
+    value = entry.get(key, {})
+    if not isinstance(value, dict) or not all(isinstance(text, str) and "\0" not in text for text in value.values()):
+        raise ValueError(f"has {key!r} that is no object of texts")
+    return dict(value)
+
+
+def _url(entry: Mapping[str, Any], key: str) -> str:
+    url = _text(entry, key)
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        parts, host = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not host or parts.username is not None or parts.fragment:
+        raise ValueError(f"has {key!r} that is no http(s) address without a user in it; give https://HOST/PATH")
+    if parts.scheme == "http" and host not in LOOPBACK:
+        raise ValueError(f"has {key!r} in plain http to another machine; use https (plain http is for loopback only)")
+    return url
+
+
+def _token(path: Path) -> str:
+    text = _read(path, f"token file {path}", secret=True).strip()
+    if not text or not (text.isascii() and text.isprintable() and " " not in text):
+        raise ValueError(f"has the token file {path}, which holds no token; write the token alone into it")
+    return text
+
+
+def _object(path: Path, what: str, *, secret: bool = False) -> dict[str, Any]:
+    try:
+        value = json.loads(_read(path, what, secret=secret), object_pairs_hook=_once)
+    except (json.JSONDecodeError, RecursionError):
+        raise ValueError(f"{what} is not JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} holds no JSON object")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"{twice[0][:60]!r} is given twice; keep one")
+    return dict(pairs)
+
+
+def _read(path: Path, what: str, *, secret: bool) -> str:
+    try:
+        with path.open("rb") as file:
+            mode = path.stat().st_mode
+            if mode & stat.S_IWOTH:
+                raise ValueError(f"{what}: anybody may write it, and name a program; chmod o-w it")
+            if secret and mode & stat.S_IROTH:
+                raise ValueError(f"{what}: anybody may read it; chmod o-r it")
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{what} cannot be read ({error.strerror}); give a readable file") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"{what} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{what} is not UTF-8 text") from None
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,143 @@
+"""All the tool servers of one session as one: the lab's own first, then those of the file, names made unique.
+
+The lab's own server records in the same session, so it is told the session, the turn and the clock. Any other gets a
+call's name and arguments, nothing else; what it says about the lab's clock or rules in `_meta` is not heard.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+from glasslab.pins import name_of
+from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
+
+_MAX_NAME: Final = 64
+
+
+class Connection(Protocol):
+    """What is needed of a toolbox."""
+
+    def start(self) -> None:
+        """Start the server, or reach it."""
+
+    def connect(self, meta: Mapping[str, Any]) -> ServerInfo:
+        """Agree and list the tools."""
+
+    def list_tools(self, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """List the tools anew."""
+
+    def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:
+        """Call a tool."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One server: its connection; for one of the file, the name that it has there, and its files."""
+
+    tools: Connection
+    key: str = ""
+    files: list[Path] = field(default_factory=list)
+
+
+class Toolset:
+    """The servers of one session. Used like a toolbox; a tool is called by the name that it is offered by."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        """The lab's own server, if there is one, has no key."""
+        self.members = list(members)
+        self._routes: dict[str, tuple[Member, str]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start all that have to be started. Raises ToolServerError."""
+        for member in self.members:
+            with _named(member):
+                member.tools.start()
+
+    def started_from(self, lock: Mapping[str, Any]) -> dict[str, list[Path]]:
+        """Return the files to compare with the lock, by server: of each that has any, or had when it was pinned."""
+        pinned = {key for key, entry in lock.items() if entry.get("files")}
+        return {m.key: m.files for m in self.members if m.key and (m.files or m.key in pinned)}
+
+    def connect(self, meta: Mapping[str, Any]) -> list[ServerInfo]:
+        """Agree with each server and list its tools. Raises ToolServerError, or LogFailedAtServer."""
+        servers = []
+        for member in self.members:
+            with _named(member):
+                server = member.tools.connect({} if member.key else meta)
+            servers.append(replace(server, key=member.key, meta={}) if member.key else server)
+        return servers
+
+    def list_again(self, servers: Sequence[ServerInfo], meta: Mapping[str, Any]) -> list[ServerInfo]:
+        """Return the servers with the tools that they list now. Raises ToolServerError, or LogFailedAtServer."""
+        again = []
+        for member, server in zip(self.members, servers, strict=True):
+            with _named(member):
+                again.append(replace(server, definitions=member.tools.list_tools({} if member.key else meta)))
+        return again
+
+    def offer(self, servers: Sequence[ServerInfo]) -> dict[str, dict[str, Any]]:
+        """Return the tools by the names that they are offered by; from here on `call` knows these.
+
+        A name that several servers have gets its server's name in front, at each of them.
+        """
+        count = Counter(name for server in servers for name in {name_of(item) for item in server.definitions})
+        self._routes, offered = {}, {}
+        for member, server in zip(self.members, servers, strict=True):
+            for definition in server.definitions:
+                name = name_of(definition)
+                shown = name if count[name] == 1 else f"{_plain(server.key or server.name)}_{name}"[:_MAX_NAME]
+                number = 2
+                while shown in offered or (shown != name and shown in count):
+                    shown = f"{shown[: _MAX_NAME - 4]}_{number}"
+                    number += 1
+                self._routes[shown], offered[shown] = (member, name), definition
+        return offered
+
+    def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:
+        """Call a tool by the name that it was offered by. Raises ToolServerError, or LogFailedAtServer."""
+        if name not in self._routes:
+            raise ToolServerError(f"tool {name!r} was not offered")
+        member, real = self._routes[name]
+        with _named(member):
+            result = member.tools.call(real, arguments, {} if member.key else meta)
+        return replace(result, meta={}) if member.key else result
+
+    def close(self) -> None:
+        """End all connections, the last first."""
+        for member in reversed(self.members):
+            member.tools.close()
+
+
+def as_toolset(tools: Toolset | Connection) -> Toolset:
+    """Return a toolset: the one that is given, or one of the lab's own server alone."""
+    return tools if isinstance(tools, Toolset) else Toolset([Member(tools)])
+
+
+@contextmanager
+def _named(member: Member) -> Iterator[None]:
+    """Put its name before what a server of the file fails with. Its log is not the lab's: that is a failure, too."""
+    try:
+        yield
+    except (ToolServerError, LogFailedAtServer) as error:
+        if not member.key:
+            raise
+        raise ToolServerError(f"server {member.key!r} of MCP_SERVERS: {error}") from error
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:32]
