@@ -15,7 +15,7 @@ import pytest
 from doubleplace import Place, Refused, running
 
 #: Writes down what it is told, and answers like a monitor; `dead` in the VM's name: it ends at once.
-QEMU = """#!{python}
+QEMU = """#!PYTHON
 import json, os, socket, sys
 words = sys.argv[1:]
 if "dead" in " ".join(words):
@@ -37,23 +37,20 @@ while True:
         call = json.loads(line)
         with open(os.path.join(folder, "calls"), "a") as calls:
             calls.write(json.dumps(call) + "\\n")
-        print(json.dumps({{"return": dict()}}), file=lines, flush=True)
+        print(json.dumps({"return": dict()}), file=lines, flush=True)
         if call["execute"] == "system_powerdown":
             sys.exit(0)
 """
 #: An image is a text file of what was done to it.
-QEMU_IMG = """#!{python}
-import shutil, sys
-verb, words = sys.argv[1], sys.argv[2:]
-plain = [word for word in words if "/" in word]
-if verb == "convert":
-    shutil.copy(plain[0], plain[1])
-image = plain[-1]
-open(image, "a").write(" ".join([verb, *words]) + "\\n")
+QEMU_IMG = """#!/bin/sh
+verb=$1; shift
+for word; do case $word in */*) [ "$first" ] || first=$word; last=$word;; esac; done
+[ "$verb" = convert ] && cp "$first" "$last"
+echo "$verb $*" >>"$last"
 """
-XORRISO = """#!{python}
-import sys
-open(sys.argv[sys.argv.index("-o") + 1], "w").write("seed")
+XORRISO = """#!/bin/sh
+while [ "$1" != -o ]; do shift; done
+echo seed >"$2"
 """
 
 
@@ -62,7 +59,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in (("qemu-system-x86_64", QEMU), ("qemu-img", QEMU_IMG), ("xorriso", XORRISO)):
-        (programs / name).write_text(text.format(python=sys.executable))
+        (programs / name).write_text(text.replace("PYTHON", sys.executable))
         (programs / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     with running(tmp_path, "--guests", "qemu") as found:
