@@ -6,7 +6,8 @@ from reply_forms import ANSWERED, INVALID, MESSAGES, Case, calls
 
 # Arguments that go back to the model as an error that says what is wrong.
 ARGUMENTS = {
-    "null": "null", "a list": "[1]", "a text": '"a.md"', "a number": "7", "true": "true",
+    "null": "null", "a list": "[1]",  # NousResearch/hermes-agent 58057
+    "a text": '"a.md"', "a number": "7", "true": "true",
     "half of it": '{"path": "a',  # OpenHands/software-agent-sdk 2888, openai/openai-agents-python 2249
     "single quotes": "{'path': 'a.md'}",  # agno-agi/agno 8343
     "twice": '{"path": "a"}{"path": "a"}',  # NousResearch/hermes-agent 6841
@@ -17,7 +18,8 @@ ARGUMENTS = {
     "a lone surrogate": '{"path": "\\ud800"}',  # NousResearch/hermes-agent 66822, 102757
     "100 levels": '{"path": ' + "[" * 100 + "]" * 100 + "}", "70 kB": '{"path": "%s"}' % ("x" * 70_000),
     "a wrong type": '{"path": 7}', "a missing one": "{}", "one too many": '{"path": "a", "mode": "w"}',
-    "blanks": "  ", "nothing": "", "markup of a chat template": "<tool_call>read_file</tool_call>",
+    "blanks": "  ", "nothing": "",  # NousResearch/hermes-agent 83937, charmbracelet/crush 2669
+    "markup of a chat template": "<tool_call>read_file</tool_call>",
 }  # fmt: skip
 NAMES = {
     "unknown": "delete_file",  # openai/openai-agents-python 3459

@@ -84,6 +84,10 @@ def replies(wire: str) -> Iterator[Case]:
     """Replies without calls."""
     for cause, text in {"empty": "", "blank": " \n\t", "null": None, "a number": 7}.items():
         yield Case(f"text: {cause}", wire, [said(wire, text)], (INVALID, "empty_reply"))
+    # NousResearch/hermes-agent 107125, huggingface/smolagents 938: text is shown and never run, whatever it looks like
+    for cause, text in {"JSON": '{"name": "list_files", "arguments": {}}', "prose": "Calling tools: [list_files({})]",
+                        "markup": "<tool_call>{}</tool_call>"}.items():  # fmt: skip
+        yield Case(f"text: a call written as {cause}", wire, [said(wire, text)], ANSWERED)
     yield Case("text: with a lone surrogate", wire, [said(wire, "so \udc9b it is")], ANSWERED)
     for cause, reason in {"null": None, "a number": 7, "unknown": "because", "very long": "x" * 10_000}.items():
         turn = whole(wire, [{"type": "text", "text": "a"}], {"content": "a"}, reason, reason)
@@ -130,6 +134,8 @@ def streams(wire: str) -> Iterator[Case]:
     yield Case(
         "stream: comments and blank lines", wire, stream(": PROCESSING", part, "", "data:", end), ANSWERED, watched
     )
+    long = [f": {'x' * 800_000}"] * 3
+    yield Case("stream: longer than a reply, what it holds is not", wire, stream(part, *long, end), ANSWERED, watched)
     yield Case("stream: CRLF", wire, stream(part, end, mark="\r\n\r\n"), ANSWERED, watched)
     yield Case("stream: what is no event in it", wire, stream(part, "data: 7", "data: {}", end), ANSWERED, watched)
     yield Case("stream: not asked to, whole all the same", wire, [said(wire)], ANSWERED, watched)
@@ -147,6 +153,7 @@ def streams(wire: str) -> Iterator[Case]:
 
 def only_chat() -> Iterator[Case]:
     """What only chat completions have room for."""
+    # openai/openai-agents-python 604, pydantic/pydantic-ai 7909: none at all, as a content filter leaves it
     for cause, value in {"none": [], "null": None, "a number in them": [7], "an object": {}}.items():
         yield Case(f"choices: {cause}", CHAT, [{"status": 200, "body": {"choices": value}}], (INVALID, "no_choices"))
     for cause, value in {"missing": {}, "null": {"message": None}, "a text": {"message": "a"}}.items():

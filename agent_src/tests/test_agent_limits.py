@@ -68,13 +68,13 @@ def test_a_model_that_calls_tools_on_the_last_turn_all_the_same(bench: Bench) ->
 def test_what_was_found_so_far_is_kept_for_the_one_who_asked(bench: Bench) -> None:
     long = '{"path": "%s"}' % ("x" * 500)
     looking = turn(("read_file", '{"path": "a.md"}'), ("read_file", long), ("nope", "{}"), content=" Let me look. ")
-    outcome = bench.run(looking, turn(("list_files", "{}")), max_turns=2)
+    outcome = bench.run(looking, turn(("list_files", "{}"), content="Once more."), max_turns=2)
     assert_recorded(bench, outcome, "max_steps_reached", "max_steps_reached")
     assert outcome.so_far is not None
     lines = outcome.so_far.splitlines()
     assert lines[0] == 'read_file {"path": "a.md"}: 4 characters'
     assert len(lines[1]) < 180
-    assert lines[2:] == ["the model: Let me look."]
+    assert lines[2:] == ["the model: Once more."]
     assert bench.hec.events("agent.final")[0]["so_far"] == outcome.so_far
     assert "so_far" not in bench.hec.events("session.end")[0]
 

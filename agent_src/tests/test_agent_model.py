@@ -122,10 +122,11 @@ def test_a_model_with_the_labs_ca_and_something_else_behind_it(bench: Bench) -> 
     assert outcome.status in [event["status"] for event in bench.hec.events("session.end")]
 
 
-def test_a_model_without_a_key_gets_no_authorization(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_a_model_without_a_key_gets_no_authorization(bench: Bench, tmp_path: Path, provider: str) -> None:
     model = ScriptedModel({"turns": [ANSWER]}, tmp_path)
-    assert bench.run_on(model.url, model_api_key=None).status == "answered"
-    assert bench.run_on(model.url).status == "answered"
+    assert bench.run_on(model.url, model_api_key=None, model_provider=provider).status == "answered"
+    assert bench.run_on(model.url, model_provider=provider).status == "answered"
     model.stop()
     lines = [json.loads(line) for file in tmp_path.glob("model-*.jsonl") for line in file.read_text().splitlines()]
     assert [line["authorization"] for line in lines if line["method"] == "POST"] == [False, True]

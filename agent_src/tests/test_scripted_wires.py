@@ -140,6 +140,7 @@ def changed_call(**function: Any) -> dict[str, Any]:
 CHAT_REFUSED = [
     ([SYSTEM, ASK, ASKED], "without a result"),
     ([SYSTEM, ASK, ASKED, ASK], "without a result"),
+    ([SYSTEM, ASK, ASKED, ASK, RESULT], "without a result"),
     ([SYSTEM, ASK, RESULT], "no call waits"),
     ([SYSTEM, ASK, ASKED, RESULT, RESULT], "no call waits"),
     ([ASK, {**ASKED, "tool_calls": [CALL, CALL]}, RESULT, RESULT], "ids not unique"),
