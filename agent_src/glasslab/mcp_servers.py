@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 _STDIO: Final = {"type", "command", "args", "env", "files", "disabled"}
 _HTTP: Final = {"type", "url", "headers", "bearerTokenFile", "oauth", "caFile", "disabled"}
-_OAUTH: Final = {"credentialsFile", "issuer", "scope"}
+_OAUTH: Final = {"credentialsFile", "issuer"}
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,7 @@ def _oauth(entry: object) -> OAuthClient:
         raise ValueError(f"has an unknown oauth key {unknown[0][:60]!r}; known: {', '.join(sorted(_OAUTH))}")
     path = Path(_text(entry, "credentialsFile")).expanduser()
     given = _object(path, f"credential file {path}", secret=True)
-    return OAuthClient(
-        _text(given, "client_id"), _text(given, "client_secret"), _url(entry, "issuer"), entry.get("scope")
-    )
+    return OAuthClient(_text(given, "client_id"), _text(given, "client_secret"), _url(entry, "issuer"))
 
 
 def _known(entry: Mapping[str, Any], keys: set[str], *types: str) -> None:

@@ -38,7 +38,6 @@ class OAuthClient:
     client_id: str
     client_secret: str = field(repr=False)
     issuer: str
-    scope: str | None = None
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,4 @@ async def http_wire(
 def _authorization(url: str, oauth: OAuthClient | None) -> httpx2.Auth | None:
     if oauth is None:
         return None
-    return ClientCredentialsOAuthProvider(
-        url, _Tokens(), oauth.client_id, oauth.client_secret, scope=oauth.scope, issuer=oauth.issuer
-    )
+    return ClientCredentialsOAuthProvider(url, _Tokens(), oauth.client_id, oauth.client_secret, issuer=oauth.issuer)

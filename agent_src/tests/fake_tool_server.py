@@ -52,6 +52,8 @@ def call(request: dict[str, Any], params: dict[str, Any]) -> None:
     match params["name"]:
         case "echo":
             say(request, text(json.dumps(params), _meta={"glasslab/clock": 5}))
+        case "tool0":
+            say(request, text("zero"))
         case "big":
             say(request, text("x" * 30_000_000))
         case "long":
