@@ -31,7 +31,12 @@ CLOSED_PORTS = (
     ("hypervisor", door("10.10.10.10", tcp=[9])),
 )
 # Flows, by flowprobes' names, that are none of the lab's and that these firewalls deny.
-DENIED = ("otherlab: its gateway", "pve: an echo of the agent", "pve: a port of the agent that is closed")
+DENIED = (
+    "otherlab: its gateway",
+    "pve: an echo of the agent",
+    "pve: a port of the agent that is closed",
+    "pve: a port of the log's machine that is closed",
+)
 MANAGED = ("controller", door("192.168.50.2", tcp=[22, 8006]))
 
 

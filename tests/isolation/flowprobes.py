@@ -106,6 +106,7 @@ IN_EVERY_MODE: tuple[Flow, ...] = (
     ("pve", "SSH of the agent", tcp("10.10.10.10", 22)),
     ("pve", "an echo of the agent", echo("10.10.10.10")),
     ("pve", "a port of the agent that is closed", refused("10.10.10.10")),
+    ("pve", "a port of the log's machine that is closed", refused("10.10.10.20")),
     ("pve", "the log's searches", tls("10.10.10.20", 8089, "10.10.10.20")),
     ("pve", "the LAN", tcp("192.168.50.10", 80)),
     ("pve", "the other lab", tcp("10.20.20.10", 80)),

@@ -6,17 +6,20 @@ That the same probes arrive where the rules are others, or none, is test_publish
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
 
 import observing
 from attackrows import ROWS
-from forging import INTERNET, Row, udp
+from forging import AGENT, INTERNET, TELLS_NOBODY, Row, ip, udp
 from isolationtools import LOADER, PLACES, playbook_lines, pve, run
 from kernel_modules import load_br_netfilter
-from labtools import ROOT, playbook
+from labtools import LAB_ID, ROOT, playbook
+from prober import inside
 
 DEFAULTS = yaml.safe_load((ROOT / "roles/network/defaults/main.yml").read_text(encoding="utf-8"))
 MODES = ("allowlist", "open", *(("closed", "build") if os.environ.get("GLASSLAB_SOAK") else ()))
@@ -80,6 +83,28 @@ def test_connections_of_a_guest_are_bounded(mode: str) -> None:
     assert verdicts == ["reachable"] * limit + ["blocked"] * 2
     run(PLACES["hypervisor"], "python3", "-", stdin=FORGET_CONNECTIONS)
     assert observing.observe(flows[:1], mode)["flow 0"].verdict == ("reachable" if limit else "blocked")
+
+
+def complaint(about: str, port: int) -> Row:
+    """The agent's ICMP error about what an internet host is said to have sent to that address and port."""
+    quoted = [["ip", {"src": INTERNET, "dst": about, "proto": 17}], ["udp", {"sport": TELLS_NOBODY, "dport": port}]]
+    layers = ip(INTERNET, AGENT, "@gateway", ["icmp", {"type": 3, "code": 3}], *quoted)
+    return Row(f"about {about}", "an error", "agent", (layers,), ("internet",))
+
+
+def test_a_guests_errors_are_about_its_own_connections_alone(mode: str) -> None:
+    """About the hypervisor's, it would cut that off at its other end, and leave under the lab's own address."""
+    rows, talkers = [], []
+    for place, address in (("pve", "192.168.50.2"), ("agent", AGENT)):
+        with inside(Path("/run/netns") / f"{LAB_ID}-{place}"):
+            talkers.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        talkers[-1].connect((INTERNET, TELLS_NOBODY))
+        talkers[-1].send(b"x")
+        rows.append(complaint(address, talkers[-1].getsockname()[1]))
+    verdicts = [one.verdict for one in observing.observe(rows, mode).values()]
+    for talker in talkers:
+        talker.close()
+    assert verdicts == ["blocked", "reachable" if mode == "open" else "blocked"]
 
 
 def test_what_is_silent_by_itself_is_not_called_blocked() -> None:

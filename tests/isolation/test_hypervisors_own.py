@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from forging import AGENT
+from forging import AGENT, LOGS
 from isolationtools import VERIFY, pve
 from labtools import LAB_ID
 from prober import inside
@@ -75,12 +76,18 @@ def test_a_guest_cannot_complain_about_connections_to_others(what: str) -> None:
     code, mtu, sign = ERRORS[what]
     assert fate(SERVER, code, mtu) == "undisturbed"
     assert fate(AGENT, code, mtu) == sign
-    # And it is this part of the rule that holds: mutants of it are told from here.
-    rule = pve("iptables -S GLASSLAB-INPUT | grep -- --ctorigdst").strip().removeprefix("-A GLASSLAB-INPUT ")
-    wider = rule.replace("--ctorigdst 10.10.10.0/24 ", "")
-    assert wider != rule
-    pve(f"systemctl stop glasslab-network-watch.service; iptables -I GLASSLAB-INPUT {wider}")
-    try:
-        assert fate(SERVER, code, mtu) == sign
-    finally:
-        pve(f"iptables -D GLASSLAB-INPUT {wider}; systemctl start glasslab-network-watch.service")
+    with inside(namespace("logs")):
+        listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with listener:
+        listener.bind((LOGS, 53))
+        assert fate(LOGS, code, mtu) == "undisturbed", "nor about another guest's"
+        # And it is these parts of the rule that hold: mutants of it are told from here.
+        for part, whose, target in (("--ctorigdst", AGENT, SERVER), ("-s", LOGS, LOGS)):
+            rule = pve(f"iptables -S GLASSLAB-INPUT | grep -- '--ctorigdst {whose} '").strip()
+            wider = re.sub(rf"{part} {whose}(/32)? ", "", rule.removeprefix("-A GLASSLAB-INPUT "))
+            pve(f"systemctl stop glasslab-network-watch.service; iptables -I GLASSLAB-INPUT {wider}")
+            try:
+                assert fate(target, code, mtu) == sign
+            finally:
+                pve(f"iptables -D GLASSLAB-INPUT {wider}; systemctl start glasslab-network-watch.service")
+            pve("ip route flush cache")

@@ -182,6 +182,19 @@ def test_in_open_mode_special_ranges_come_first() -> None:
         assert max(ranges) < min(ways_out)
 
 
+def test_a_guests_icmp_is_about_its_own_connections_alone() -> None:
+    """An error about another guest's, or the hypervisor's, would cut that off."""
+    guests = [{**DEFAULTS["network_guests"][0], "name": f"g{n}", "address": f"10.10.10.{n}"} for n in (10, 11)]
+    flows = [{**API, "from": ["g10", "g11"]}]
+    lines = rendered("rules.v4", mode="open", guests=guests, flows=flows)
+    verdicts = ("-j ACCEPT", "-g GLASSLAB-MARK")
+    icmp = [line for line in lines if " -p icmp " in line and "-s 10." in line and line.endswith(verdicts)]
+    assert len(icmp) == 2 * (2 + 1), "routed, forwarded, and in to the hypervisor"
+    for line in icmp:
+        source = line.split(" -s ")[1].split()[0]
+        assert f"--ctorigsrc {source} " in line or f"--ctstate RELATED --ctorigdst {source} --ctdir REPLY" in line
+
+
 def test_agents_are_isolated_from_each_other_and_not_from_the_log() -> None:
     guests = [
         {"name": name, "address": f"10.10.10.{n}", "mac": f"02:10:00:00:00:{n}", "port": f"tap1{n}i0"}
