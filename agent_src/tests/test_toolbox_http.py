@@ -202,7 +202,7 @@ def test_a_redirect_to_another_place_is_not_followed() -> None:
         server.redirects = f"{evil.url}/mcp"
         headers = {"Authorization": f"Bearer {TOKEN}"}
         box = Toolbox(ServerUrl(f"{server.url}/mcp", headers), revision="2025-11-25", timeout=10)
-        with box, pytest.raises(ToolServerError, match="Redirect to .* not followed"):
+        with box, pytest.raises(ToolServerError, match=r"Redirect to .* not followed"):
             box.connect({})
         assert evil.asked == []
 
