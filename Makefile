@@ -74,6 +74,11 @@ setup: ## Make .venv, with glasslab in .venv/bin
 setup-lab: root
 	@scripts/setup.sh --with-lab
 
+TEMPLATE ?= agent
+SOURCE ?= proxmox-clone
+template: setup ## A template for Proxmox VE, by Packer: make template TEMPLATE=agent SOURCE=qemu ARGS="..." (docs/packer.md)
+	@$(PYTHON) packer/template.py $(TEMPLATE) --source $(SOURCE) $(ARGS)
+
 test: root setup-lab ## Every test: lint, units, a lab of its own, each Molecule scenario
 	@$(AS_ROOT) $(PYTHON) scripts/test.py
 
@@ -99,4 +104,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab test soak bench lint unit lock root help
+.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab template test soak bench lint unit lock root help

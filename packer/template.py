@@ -67,6 +67,14 @@ def require(source: str) -> None:
         raise TemplateError("there is no .venv in this checkout: make setup")
 
 
+def need_secret(source: str, version: tuple[int, ...]) -> None:
+    """Raise TemplateError when a build on a node has nothing to log in with."""
+    names = ("PROXMOX_PASSWORD", "PROXMOX_TOKEN") if version >= WITH_PLUGINS else ("PROXMOX_PASSWORD",)
+    if source != "qemu" and not any(os.environ.get(name) for name in names):
+        old = "" if version >= WITH_PLUGINS else "; this Packer knows no API tokens: a password, or a newer Packer"
+        raise TemplateError(f"no secret in the environment: set {' or '.join(names)}{old}")
+
+
 def release() -> str:
     """Glasslab's version."""
     with (ROOT / "agent_src/pyproject.toml").open("rb") as project:
@@ -153,13 +161,14 @@ def build(options: argparse.Namespace, work: Path) -> Path:
     user = str(given.get("ssh_username", "root"))
     public_key = seeds.key_pair(work)
     name = f"glasslab-template-{options.template}"
+    version = packer_version()
+    need_secret(options.source, version)
     if options.source == "qemu":
         if not options.base.is_file():
             raise TemplateError(f"no disk image at {str(options.base)!r}: name a Debian 13 cloud image with --base")
         seeds.cloud_init(work / "seed", name, user, public_key)
     if options.source == "proxmox-iso":
         seeds.installer(work, options.netinst, seeds.preseed(name, public_key, options.proxy))
-    version = packer_version()
     place = stage(work, version)
     # Strings also for numbers and booleans: Packer turns them into a variable's type, as it does with -var.
     (work / "given.pkrvars.json").write_text(json.dumps(given, indent=1), encoding="utf-8")

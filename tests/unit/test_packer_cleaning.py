@@ -100,6 +100,7 @@ def test_the_last_cleaning_leaves_no_canary_and_no_identity(machine: Path) -> No
 def test_the_first_cleaning_leaves_the_build_its_access(machine: Path) -> None:
     assert clean("now", str(machine)).returncode == 0
     access = {"etc/ssh/ssh_host_canary_key", "root/.ssh/id_canary", "home/canary/.ssh/authorized_keys", "etc/shadow-"}
+    access |= {"tmp/canary", "var/tmp/canary", "root/.ansible/tmp/canary"}
     assert canaries(machine) == access
     assert contents(machine)["etc/machine-id"] != ""
 

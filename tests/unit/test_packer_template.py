@@ -179,6 +179,26 @@ def test_bad_input_is_one_line(words: tuple[str, ...], line: str, tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("version", "name", "enough"),
+    [((1, 6, 6), "PROXMOX_TOKEN", False), ((1, 6, 6), "PROXMOX_PASSWORD", True), ((1, 14, 0), "PROXMOX_TOKEN", True)],
+)
+def test_a_build_on_a_node_needs_a_secret_that_its_packer_takes(
+    version: tuple[int, ...], name: str, enough: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for secret in ("PROXMOX_TOKEN", "PROXMOX_PASSWORD"):
+        monkeypatch.delenv(secret, raising=False)
+    template.need_secret("qemu", version)
+    with pytest.raises(template.TemplateError, match="no secret in the environment: set PROXMOX_PASSWORD"):
+        template.need_secret("proxmox-clone", version)
+    monkeypatch.setenv(name, "x")
+    if enough:
+        template.need_secret("proxmox-clone", version)
+    else:
+        with pytest.raises(template.TemplateError, match="knows no API tokens"):
+            template.need_secret("proxmox-clone", version)
+
+
 def test_the_seed_lets_in_the_key_of_this_build_alone(tmp_path: Path) -> None:
     seeds.cloud_init(tmp_path / "root", "x", "root", KEY)
     seeds.cloud_init(tmp_path / "user", "x", "builder", KEY)

@@ -1,11 +1,11 @@
 #!/bin/sh
 # Takes out of a machine what belongs to this one machine or to its build, so that it can become a template.
 # Usage: clean.sh now|last|check [ROOT [BUILD_USER]]
-#   now    everything but the access that the build still needs: SSH keys, the build's user
+#   now    everything but what the build still needs: SSH keys, its user, temporary files (the program that runs this lies there)
 #   last   everything; at the end of a shutdown, when nothing writes any more
 #   check  changes nothing; prints what is left, one path a line; exit code 1 when there is something
-# ROOT is another root directory than / (a mounted image). Secrets are overwritten before they are removed: a disk image keeps
-# what was in the blocks of a removed file.
+# ROOT is another root directory than / (a mounted image). Files are overwritten before they are removed: a disk image keeps what
+# was in the blocks of a removed file, and trimming frees whole clusters only.
 set -u
 
 verb=${1:-}
@@ -27,12 +27,13 @@ etc/ssl/private/*.key
 var/lib/systemd/random-seed var/lib/systemd/credential.secret boot/efi/loader/random-seed var/lib/urandom/random-seed
 var/cache/debconf/passwords.dat var/cache/debconf/passwords.dat-old
 root/.*history home/*/.*history root/.lesshst home/*/.lesshst root/.viminfo home/*/.viminfo
-root/.ansible root/.cache root/.config root/.netrc home/*/.ansible home/*/.cache home/*/.netrc
+root/.cache root/.config root/.netrc home/*/.cache home/*/.netrc
 root/.glasslab home/*/.glasslab root/lab home/*/lab
 "
 access="
 etc/ssh/ssh_host_* root/.ssh home/*/.ssh
 etc/passwd- etc/shadow- etc/group- etc/gshadow- etc/subuid- etc/subgid-
+tmp/* tmp/.[!.]* var/tmp/* var/tmp/.[!.]* root/.ansible home/*/.ansible
 "
 build="
 var/lib/cloud/* var/lib/cloud/.[!.]* run/cloud-init etc/netplan/*cloud-init* etc/network/interfaces.d/*cloud-init*
@@ -40,7 +41,6 @@ etc/systemd/network/*cloud-init* etc/sudoers.d/*cloud-init* etc/ssh/sshd_config.
 var/lib/apt/lists/* var/cache/apt/*.bin var/cache/apt/archives/*.deb var/cache/apt/archives/partial/*
 var/lib/dhcp/* var/lib/dhcpcd/* var/lib/NetworkManager/* var/lib/systemd/network/* var/db/dhcpcd/*
 var/lib/systemd/timesync/* var/lib/systemd/coredump/* var/lib/systemd/catalog/.keep var/crash/* var/backups/* var/mail/* var/spool/cron/crontabs/*
-tmp/* tmp/.[!.]* var/tmp/* var/tmp/.[!.]*
 "
 
 # Files of a pattern that are there; sh keeps a pattern that matches nothing as it is.
@@ -114,12 +114,12 @@ left() {
 case $verb in
 now)
     overwrite "$secrets"
-    remove "$build"
+    overwrite "$build"
     clean_logs
     ;;
 last)
     overwrite "$secrets"
-    remove "$build"
+    overwrite "$build"
     clean_access
     clean_identity
     clean_logs
