@@ -25,7 +25,7 @@ Grant = tuple[str, str]
 def grants() -> list[Grant]:
     """Every privilege of the role's list with the path on which it is needed."""
     listed = yaml.safe_load(LISTED.read_text(encoding="utf-8"))["machine_proxmox_privilege_list"]
-    return [(PLACES[one.get("place", one.get(True))], one["privilege"]) for one in listed]
+    return [(PLACES[one["place"]], one["privilege"]) for one in listed]
 
 
 def token(api: ProxmoxAPI, user: str, granted: Iterable[Grant]) -> Token:

@@ -1,8 +1,7 @@
-"""Which fault meets which call: all that apply, or those of one run, rotating by the run's seed."""
+"""Which fault meets which call: all that apply, or those of one run, whose kinds rotate with the run's seed."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +11,24 @@ from fakepve import schema
 KINDS = ("500", "timeout", "lost", "failed_task", "lock")
 # Calls that start a task though the schema does not say so.
 ALSO_TASKS = (("POST", "/nodes/{node}/qemu/{vmid}/config"),)
+Calls = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Row:
-    """The n-th call of a build, what it is, and the fault that it meets."""
+    """A call of a build and the fault that it meets: the n-th of all, or the first of its kind when n is 0."""
 
-    number: int
     call: str
     kind: str
+    number: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kind} at call {self.number}, {self.call}"
+        return f"{self.kind} at {self.call}" + (f", call {self.number}" if self.number else "")
+
+    def words(self, hold: float) -> dict[str, Any]:
+        """What the double's fault file says of the kind; a time-out is held for so many seconds."""
+        held = {"hold": hold} if self.kind in ("timeout", "lost") else {}
+        return held | ({"kind": "timeout", "done": True} if self.kind == "lost" else {"kind": self.kind})
 
 
 def starts_task(method: str, template: str) -> bool:
@@ -32,28 +37,28 @@ def starts_task(method: str, template: str) -> bool:
     return (method, template) in ALSO_TASKS or (one is not None and bool(schema.is_task(method, one)))
 
 
-def applies(kind: str, method: str, template: str) -> bool:
-    """Whether a fault can meet such a call: what reads nothing locked, and only a task can fail later."""
-    if kind == "failed_task":
-        return starts_task(method, template)
-    return kind in ("500", "timeout") or method != "GET"
+def kinds(method: str, template: str) -> list[str]:
+    """The faults that can meet such a call: what reads finds nothing locked, and only a task can fail later."""
+    if method == "GET":
+        return ["500", "timeout"]
+    return [kind for kind in KINDS if kind != "failed_task" or starts_task(method, template)]
 
 
-def every(calls: list[dict[str, Any]]) -> list[Row]:
+def every(calls: Calls) -> list[Row]:
     """Each call of a build with each fault that applies."""
     return [
-        Row(number, f"{one['method']} {one['path']}", kind)
+        Row(f"{one['method']} {one['template']}", kind, number)
         for number, one in enumerate(calls, 1)
-        for kind in KINDS
-        if applies(kind, one["method"], one["template"])
+        for kind in kinds(one["method"], one["template"])
     ]
 
 
-def of_a_run(calls: list[dict[str, Any]], seed: int) -> list[Row]:
-    """One fault a call, its kind rotating with the seed; calls that change something first, else in the seed's order."""
-    rows = []
-    for number in range(1, len(calls) + 1):
-        own = [row for row in every(calls) if row.number == number]
-        rows.append(own[(seed + number) % len(own)])
-    random.Random(seed).shuffle(rows)
-    return sorted(rows, key=lambda row: row.call.startswith("GET "))
+def of_a_run(calls: Calls, seed: int, *, writing: bool) -> list[Row]:
+    """One fault for each distinct call of a build that writes (or reads), in the build's order."""
+    distinct = dict.fromkeys((one["method"], one["template"]) for one in calls)
+    found = []
+    for number, (method, template) in enumerate(distinct):
+        if (method != "GET") == writing:
+            able = kinds(method, template)
+            found.append(Row(f"{method} {template}", able[(seed + number) % len(able)]))
+    return found

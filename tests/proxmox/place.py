@@ -17,6 +17,21 @@ from pvehost import Double, Host, Token, double
 
 IMAGE = "debian-13-genericcloud-amd64.qcow2"
 USER = "glasslab@pve"
+# As roles/machine makes it, for tests of what comes after it.
+TEMPLATE = {
+    "vmid": 900,
+    "name": f"{labinventory.LAB_ID}-debian13",
+    "template": True,
+    "tags": f"glasslab;glasslab-{labinventory.LAB_ID}",
+    "pool": foreign.POOL,
+    "config": {
+        "description": f"Built by Glasslab 0.1.0: lab {labinventory.LAB_ID}, template of its machines",
+        "scsihw": "virtio-scsi-single",
+        "scsi0": "local-lvm:base-900-disk-0,size=3G",
+        "ide2": "local-lvm:vm-900-cloudinit,media=cdrom",
+        "boot": "order=scsi0",
+    },
+}
 Guests = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -74,11 +89,12 @@ def furnish(one: Double, guests: Guests | None = None, grants: list[access.Grant
 
 @contextmanager
 def own_place(
-    folder: Path, guests: Guests | None = None, *, foreigners: bool = True, **own: Any
+    folder: Path, guests: Guests | None = None, *, foreigners: bool = True, template: bool = False, **own: Any
 ) -> Iterator[tuple[Double, Place]]:
-    """A double of one's own for the time of a block, somebody else's machines on it, furnished."""
+    """A double of one's own for the time of a block, furnished: somebody else's machines on it, the lab's template."""
     folder.mkdir(parents=True, exist_ok=True)
     seed = folder / "seed.json"
-    seed.write_text(json.dumps(foreign.seed() if foreigners else {}), encoding="utf-8")
+    there = (foreign.seed()["vms"] if foreigners else []) + ([TEMPLATE] if template else [])
+    seed.write_text(json.dumps({"vms": there}), encoding="utf-8")
     with double(folder, "--token", "none", "--seed", str(seed)) as one:
         yield one, furnish(one, guests, **own)

@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from dataclasses import dataclass
+
+import pytest
 
 import labinventory
 import place
 import plays
 import pvehost
+from runseed import SOAK
 
-# In `make test` so many as its minutes allow; the whole range of an inventory in `make soak`.
-FEW, MANY = (10, 50) if os.environ.get("GLASSLAB_SOAK") else (3, 9)
+# In `make test` so many as its minutes allow; what an inventory of a real lab may hold in `make soak`.
+FEW, MANY = (10, 50) if SOAK else (1, 4)
 FIRST = 300
+# The one among many that fails.
+BAD = "agent1"
 # Seconds are noisy on a shared machine, calls are not.
 SLACK = 1.25
 SMALL = {"machine_memory_mb": 512, "machine_cores": 1, "machine_disk_gb": 8}
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a build of some agents took, how it ended, and which machines ran then."""
+
+    agents: int
+    calls: int
+    played: plays.Played
+    running: set[int]
+
+    def __str__(self) -> str:
+        return f"{self.agents} agents: {self.calls_each:.1f} calls and {self.seconds_each:.1f} s each"
+
+    @property
+    def calls_each(self) -> float:
+        """API calls for each agent."""
+        return self.calls / self.agents
+
+    @property
+    def seconds_each(self) -> float:
+        """Seconds for each agent."""
+        return self.played.seconds / self.agents
 
 
 def agents(number: int) -> dict[str, dict[str, dict[str, object]]]:
@@ -25,39 +53,52 @@ def agents(number: int) -> dict[str, dict[str, dict[str, object]]]:
     }
 
 
-def cost(folder: Path, number: int) -> tuple[float, float]:
-    """Calls and seconds for each of so many agents, the template being there."""
-    with place.own_place(folder, agents(1), foreigners=False) as (one, where):
-        plays.play(plays.CONVERGE, where.inventory).succeeded()
-        inventory = labinventory.write(
-            folder / "many", where.lab, where.lab.token, agents(number + 1), **place.image(one.state)
-        )
-        since = one.count()
-        played = plays.play(plays.CONVERGE, inventory).succeeded()
-        calls = len(one.requests(since))
-        assert len(pvehost.states(one.state)) == number + 2  # the first agent and the template
-    print(f"\n{number} agents: {calls / number:.1f} calls and {played.seconds / number:.2f} s each")
-    return calls / number, played.seconds / number
+def running(one: pvehost.Double) -> set[int]:
+    """The machines that run."""
+    return {vmid for vmid, listed in pvehost.machines(one.host.api()).items() if listed["status"] == "running"}
 
 
-def test_an_agent_costs_no_more_among_many(tmp_path: Path) -> None:
-    calls_few, seconds_few = cost(tmp_path / "few", FEW)
-    calls_many, seconds_many = cost(tmp_path / "many", MANY)
-    assert calls_many <= calls_few
-    assert seconds_many <= seconds_few * SLACK
+def build(one: pvehost.Double, where: place.Place, number: int) -> Cost:
+    """Build what the inventory has, the template being there."""
+    since = one.count()
+    played = plays.play(plays.CONVERGE, where.inventory, seconds=HOUR)
+    return Cost(number, len(one.requests(since)), played, running(one))
 
 
-def test_one_that_fails_stops_no_other_and_is_named_at_the_end(tmp_path: Path) -> None:
-    with place.own_place(tmp_path / "double", agents(MANY), foreigners=False) as (one, where):
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Cost:
+    """A build of few."""
+    folder = tmp_path_factory.mktemp("few") / "double"
+    with place.own_place(folder, agents(FEW), foreigners=False, template=True) as (one, where):
+        return build(one, where, FEW)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cost, plays.Played, set[int]]:
+    """A build of many, one of which fails; and the run of the command that its error names."""
+    folder = tmp_path_factory.mktemp("many") / "double"
+    with place.own_place(folder, agents(MANY), foreigners=False, template=True) as (one, where):
         one.fault(f"POST /nodes/pve/qemu/{FIRST + 1}/status/start", "failed_task")
-        played = plays.play(plays.CONVERGE, where.inventory)
-        running = {vmid for vmid, listed in pvehost.machines(one.host.api()).items() if listed["status"] == "running"}
-        assert running == {FIRST + n for n in range(MANY) if n != 1}
-        assert played.code != 0
-        assert {name for name, recap in played.recap.items() if recap.failed} == {"agent1"}, played.tail
-        end = played.output.splitlines()[-len(played.recap) - 6 :]
-        assert any("agent1" in line and "failed=1" in line for line in end), played.tail
-        assert "--limit agent1" in " ".join(played.resume)
+        first = build(one, where, MANY)
         one.heal()
-        assert plays.run(played.resume).succeeded().changed
-        assert FIRST + 1 in [v for v, m in pvehost.machines(one.host.api()).items() if m["status"] == "running"]
+        again = plays.run([*first.played.resume, "--limit", BAD], seconds=HOUR)
+        return first, again, running(one)
+
+
+def test_an_agent_costs_no_more_among_many(few: Cost, many: tuple[Cost, plays.Played, set[int]]) -> None:
+    few.played.succeeded()
+    print(f"\n{few}; {many[0]}")
+    assert many[0].calls_each <= few.calls_each
+    assert many[0].seconds_each <= few.seconds_each * SLACK
+
+
+def test_one_that_fails_stops_no_other_and_is_named_at_the_end(many: tuple[Cost, plays.Played, set[int]]) -> None:
+    first, again, at_last = many
+    assert first.running == {FIRST + n for n in range(MANY) if n != 1}
+    assert first.played.code != 0
+    assert {name for name, recap in first.played.recap.items() if recap.failed} == {BAD}, first.played.tail
+    told = [line for line in first.played.output.splitlines() if f"{BAD}: start of VM {FIRST + 1}" in line]
+    assert told, first.played.tail
+    assert "failed" in told[-1]
+    assert again.succeeded().recap[BAD].changed
+    assert at_last == {FIRST + n for n in range(MANY)}
