@@ -33,9 +33,10 @@ def line(machine: dict, now: float) -> str:
 
 def lines(found: dict, now: float) -> list[str]:
     """All of it."""
-    standing = [one for one in found["machines"] if one["state"] != "absent"]
+    machines = [one for one in found["machines"] if one["state"] != "hypervisor"]  # it was there before the lab
+    standing = [one for one in machines if one["state"] != "absent"]
     told = [f"lab {found['lab_id']}: {'nothing stands' if not standing else f'{len(standing)} machines'}"]
-    told += [f"  {line(one, now)}" for one in found["machines"] if standing]
+    told += [f"  {line(one, now)}" for one in machines if standing]
     return told + [f"  {name:<8} could not be asked about: see above" for name in found["unknown"]]
 
 
