@@ -1,0 +1,324 @@
+"""make test-emulated: a real machine behind the Proxmox API's double, from Packer's build to its destruction.
+
+Packer builds the agent's template; the double, which stands for a Proxmox VE host, makes the agent's virtual machine of it
+in software emulation, plugged into the embedded lab; it answers the sample question with 25 frames in the log; a snapshot
+is taken, the machine damaged, reset, rebuilt, destroyed. With --template IMAGE the first step is left out, with
+--figures FILE the seconds of each step are written as JSON. The lab is its own: glemu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LAB_ID = os.environ["LAB_ID"] = "glemu"
+
+import lab
+from lab import BIN, ROOT, fail
+
+sys.path.append(str(ROOT / "tests" / "proxmox"))
+
+import pvehost
+
+LAB_PY = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
+DOUBLE_FOLDER = ROOT / "molecule" / "proxmox"
+# program -> the Debian package that has it
+PROGRAMS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "packer": "packer",
+    "xorriso": "xorriso",
+    "mmdebstrap": "mmdebstrap",
+}
+QUESTION = "What was the root cause of the September incident?"
+FRAMES = 25
+IMAGE = "agent.qcow2"
+LIMIT_SECONDS = 900.0
+SSH_CONFIG = """\
+Host agent
+  HostName 10.10.10.10
+  User root
+  IdentityFile {state}/ssh/id
+  IdentitiesOnly yes
+  UserKnownHostsFile {known_hosts}
+  GlobalKnownHostsFile /dev/null
+  StrictHostKeyChecking accept-new
+  UpdateHostKeys no
+  BatchMode yes
+  ConnectTimeout 10
+  ServerAliveInterval 5
+  ServerAliveCountMax 6
+  ProxyCommand ssh -F {run}/ssh_config -W %h:%p pve
+  ControlMaster auto
+  ControlPath {run}/cm-emulated-%n
+  ControlPersist 60s
+  LogLevel ERROR
+"""
+
+
+class Run:
+    """One pass through all of it: its folder, its double, the seconds of its steps."""
+
+    def __init__(self, folder: Path, template: Path | None) -> None:
+        self.folder = folder
+        self.template = template
+        self.inventory = folder / "inventory"
+        self.ssh_config = folder / "ssh_config"
+        self.known_hosts = folder / "known_hosts"
+        self.double: pvehost.Double | None = None
+        self.seconds: dict[str, float] = {}
+
+    def step(self, name: str, work: Callable[[], object]) -> None:
+        """Do one step and say how long it took."""
+        began = time.monotonic()
+        work()
+        self.seconds[name] = round(time.monotonic() - began, 1)
+        print(f"ok   {name:<58} {self.seconds[name]:6.1f} s", flush=True)
+
+    def command(self, *words: str | Path, **environment: str) -> str:
+        """Run a command; what it says goes into a file, and of a failure the end is shown."""
+        texts = [str(word) for word in words]
+        number = len(list(self.folder.glob("*.log")))
+        log = self.folder / f"{number:02}-{Path(texts[0]).name}-{Path(texts[1]).name.partition('.')[0]}.log"
+        own = {
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_FORCE_COLOR": "0",
+            "LC_ALL": "C.UTF-8",
+            "PATH": f"{BIN}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
+        }
+        with log.open("w", encoding="utf-8") as out:
+            done = subprocess.run(
+                texts,
+                cwd=ROOT,
+                env=os.environ | own | environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=LIMIT_SECONDS,
+            )
+        if done.returncode:
+            with log.open(encoding="utf-8", errors="replace") as lines:
+                for line in deque(lines, 60):
+                    print(f"     | {line.rstrip()}")
+            fail(f"test-emulated: {' '.join(texts)} ended with {done.returncode}; all of it is in {log}", 1)
+        return log.read_text(encoding="utf-8", errors="replace")
+
+    def play(self, path: str, *arguments: str) -> str:
+        """Run a playbook on the embedded lab's inventory with the agent on the double."""
+        emulated = ["-i", self.inventory] if self.inventory.exists() else []
+        return self.command("ansible-playbook", f"playbooks/{path}", "-i", "inventories/local", *emulated, *arguments)
+
+    def on_agent(self, *command: str, stdin: str = "") -> str:
+        """What a command on the agent's machine prints; it has to succeed."""
+        words = ["ssh", "-F", str(self.ssh_config), "agent", "--", *command]
+        done = subprocess.run(words, input=stdin, text=True, capture_output=True, check=False, timeout=LIMIT_SECONDS)
+        assert done.returncode == 0, f"agent: {' '.join(command)}: {done.returncode}: {done.stderr or done.stdout}"
+        return done.stdout
+
+    def agent_vmid(self) -> int:
+        """The id of the agent's virtual machine, which runs."""
+        assert self.double
+        found = pvehost.machines(self.double.host.api())
+        own = [vmid for vmid, one in found.items() if one["name"] == f"{LAB_ID}-agent" and one["status"] == "running"]
+        assert len(own) == 1, found
+        return own[0]
+
+    def host_key(self) -> str:
+        """The agent machine's host key, asked of itself."""
+        return self.on_agent("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[1]
+
+
+def packages() -> None:
+    """Install what emulation takes, and say so."""
+    missing = sorted(package for program, package in PROGRAMS.items() if not shutil.which(program))
+    if missing:
+        print(f"     installing distribution packages: {' '.join(missing)} (make destroy leaves them)", flush=True)
+        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        if subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+            fail(f"these packages could not be installed: {' '.join(missing)}; run apt-get update, then this again")
+
+
+def clear() -> None:
+    """Remove what an earlier run has left of this lab."""
+    command = [sys.executable, str(LAB_PY), "destroy", "--lab-id", LAB_ID, "--force"]
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+
+
+def build_template(run: Run) -> None:
+    """Packer's build of the agent's template, by QEMU."""
+    base = run.command(sys.executable, "-m", "double.image", PYTHONPATH=str(DOUBLE_FOLDER)).splitlines()[-1]
+    output = run.folder / "packer"
+    words = ["packer/template.py", "agent", "--source", "qemu", "--base", base, "--output", output]
+    run.command(sys.executable, *words, "memory=1024", "upgrade=false", "qemu_restrict=true")
+    run.template = output / "agent-qemu" / IMAGE
+
+
+def surroundings(run: Run) -> None:
+    """The embedded lab's hypervisor, and the double that plugs its guests into it."""
+    run.play("hypervisor.yml", "--limit=pve")
+    state = run.folder / "double"
+    (state / "images").mkdir(parents=True)
+    assert run.template
+    (state / "images" / IMAGE).symlink_to(run.template.resolve())
+    run.double = pvehost.Double(state, "--guests", "qemu", "--lab-id", LAB_ID)
+    write_inventory(run, hashlib.sha512(run.template.read_bytes()).hexdigest())
+    config = SSH_CONFIG.format(state=lab.STATE, run=lab.RUN, known_hosts=run.known_hosts)
+    run.ssh_config.write_text(config, encoding="utf-8")
+
+
+def write_inventory(run: Run, checksum: str) -> None:
+    """The agent on the double, the rest as inventories/local has it."""
+    assert run.double
+    ready = run.double.ready
+    agent: dict[str, Any] = {
+        "machine_backend": "proxmox",
+        "machine_port": "tap{{ machine_found_vmid | default(0) }}i0",
+        "machine_node": ready["node"],
+        "machine_image_url": f"https://images.glasslab.test/{IMAGE}",
+        "machine_image_checksum": f"sha512:{checksum}",
+        "machine_cores": 2,
+        "machine_memory_mb": 1024,
+        "machine_disk_gb": 4,
+        "machine_resolver": "203.0.113.53",
+        "machine_ssh_keys": [(lab.STATE / "ssh" / "id.pub").read_text(encoding="utf-8").strip()],
+        "machine_ssh_timeout": 300,
+        "machine_known_hosts": str(run.known_hosts),
+        "ansible_ssh_common_args": f"-F {run.ssh_config}",
+    }
+    everyone = {
+        "machine_proxmox_host": ready["host"],
+        "machine_proxmox_port": ready["port"],
+        "machine_proxmox_ca": ready["ca"],
+        "machine_proxmox_user": ready["token"]["user"],
+        "machine_proxmox_token_id": ready["token"]["id"],
+        "machine_proxmox_token_secret": ready["token"]["secret"],
+    }
+    run.double.host.api().pools.post(poolid="glasslab")
+    run.inventory.mkdir(mode=0o700)
+    tree = {"all": {"vars": everyone, "hosts": {"agent": agent}}}
+    (run.inventory / "hosts.yml").write_text(json.dumps(tree, indent=1), encoding="utf-8")
+
+
+def machines(run: Run) -> None:
+    """The agent's clone gets its id, the walls are put up for its port, then it starts; the log's machine beside it."""
+    run.play("hypervisor.yml", "--limit=agent")
+    run.play("network.yml")
+    run.play("machines.yml", "--limit=logs")
+    run.play("machines.yml", "--limit=agent")
+
+
+def services(run: Run) -> None:
+    """Log, agent and witness."""
+    run.play("runtime.yml")
+    run.play("services.yml")
+
+
+def question(run: Run) -> None:
+    """The sample question, answered, and every frame of it in the log."""
+    command = (lab.GLASSLAB, "ask", "--socket", lab.SOCKET, "--json", "-")
+    answer = json.loads(run.on_agent(*command, stdin=QUESTION))
+    assert answer["status"] == "answered", answer
+    done = lab.read_log("trace", str(answer["session_id"]), "--json", capture=True)
+    assert done.returncode == 0, done.stderr
+    frames = [one for one in json.loads(done.stdout)["events"] if one["sourcetype"] == "agent:trace"]
+    assert len(frames) == FRAMES, f"{len(frames)} frames"
+
+
+def damage(run: Run) -> None:
+    """What a user may do to a machine in a bad hour."""
+    run.on_agent("systemctl stop glasslab-agent.service && rm -rf /opt/glasslab /srv/glasslab && touch /damaged")
+
+
+def reset(run: Run) -> None:
+    """Back to the snapshot, proven by the play itself; nothing of the damage is left."""
+    before = run.agent_vmid()
+    run.play("reset.yml")
+    assert run.agent_vmid() == before
+    run.on_agent("test -d /srv/glasslab && ! test -e /damaged")
+    question(run)
+
+
+def rebuild(run: Run) -> None:
+    """Another machine of the same name: with another id and another host key."""
+    before = (run.agent_vmid(), run.host_key())
+    run.play("rebuild.yml")
+    after = (run.agent_vmid(), run.host_key())
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+    question(run)
+
+
+def destroy(run: Run) -> None:
+    """Nothing is left: no machine and template on the double, no lab on this machine."""
+    assert run.double
+    run.play("destroy.yml", f"--extra-vars={json.dumps({'confirm': True, 'machine_destroy_cache': False})}")
+    assert pvehost.machines(run.double.host.api()) == {}
+    assert not lab.STATE.exists()
+    assert not lab.RUN.exists()
+
+
+def everything(run: Run) -> None:
+    """All steps in order."""
+    run.step("what an earlier run left", clear)
+    if run.template is None:
+        run.step("Packer builds the agent's template", lambda: build_template(run))
+    run.step("the hypervisor and the Proxmox API", lambda: surroundings(run))
+    cloned = time.monotonic()
+    run.step("template, clone, walls, boot", lambda: machines(run))
+    run.step("log, agent, witness", lambda: services(run))
+    run.step("the sample question: 25 frames", lambda: question(run))
+    run.seconds["clone to answer"] = round(time.monotonic() - cloned, 1)
+    run.step("second run", lambda: services(run))
+    run.step("snapshot", lambda: run.play("snapshot.yml", "--extra-vars=lifecycle_hosts=agent"))
+    run.step("damage", lambda: damage(run))
+    run.step("reset, proven", lambda: reset(run))
+    run.step("rebuild, proven", lambda: rebuild(run))
+    run.step("destroy", lambda: destroy(run))
+
+
+def main() -> None:
+    """Run it; what was made is removed also when it fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--template", type=Path, help="a finished image of the agent's template")
+    parser.add_argument("--figures", type=Path, help="where to write the seconds of each step")
+    parser.add_argument("--keep", action="store_true", help="leave lab and double standing when it fails")
+    options = parser.parse_args()
+    if options.template and not options.template.is_file():
+        fail(f"--template {options.template}: there is no such file")
+    began = time.monotonic()
+    packages()
+    run = Run(Path(tempfile.mkdtemp(prefix="glasslab-emulated-", dir="/var/tmp")), options.template)
+    kept = options.keep
+    try:
+        everything(run)
+        kept = False
+    except AssertionError as error:
+        fail(f"test-emulated: {error}", 1)
+    finally:
+        if kept:
+            print(f"     kept: lab {LAB_ID}, {run.folder}; the double ends with this program", flush=True)
+            input("     Enter ends it ") if sys.stdin.isatty() else None
+        if run.double:
+            run.double.stop()
+        clear()
+    if options.figures:
+        options.figures.write_text(json.dumps(run.seconds, indent=1) + "\n", encoding="utf-8")
+    shutil.rmtree(run.folder)
+    print(f"{time.monotonic() - began:.0f} s in all")
+
+
+if __name__ == "__main__":
+    lab.run(main)
