@@ -164,7 +164,7 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="glasslab-proof-"))
     try:
         proof = prove(options.image, work)
-    except ProofError as error:
+    except (ProofError, subprocess.TimeoutExpired) as error:
         sys.exit(f"proof: {error} (kept: {work})")
     if not options.keep:
         shutil.rmtree(work)
