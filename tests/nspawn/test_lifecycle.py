@@ -241,6 +241,70 @@ def test_guest_survives_a_reboot_with_an_empty_network(untouched: str) -> None:
     assert "10.10.10.10/24" in ssh("agent", "ip -br address show eth0")
 
 
+def disk(machine: str) -> dict[str, Any]:
+    """What `status` says of a machine's disk."""
+    found: dict[str, Any] = result("status", "--json")["disks"][machine]
+    return found
+
+
+def test_guests_go_back_to_a_snapshot_of_one_moment(untouched: str) -> None:
+    assert result("snapshot", "--machines", "agent,logs", "--check")["machines"] == ["agent", "logs"]
+    assert disk("agent")["snapshots"] == []
+    assert result("snapshot", "--machines", "agent,logs")["machines"] == ["agent", "logs"]
+    assert [[one["name"] for one in disk(name)["snapshots"]] for name in ("agent", "logs")] == [["clean"], ["clean"]]
+    assert "is taken by a snapshot of agent, logs" in program("snapshot", "--machines", "agent,logs", code=2).stderr
+    before, other = boot_id("agent"), boot_id("logs")
+    ssh("agent", "rm /root/kept /etc/hostname; touch /root/planted; sync")
+    assert result("rollback", "--machines", "agent")["changed"] is True
+    assert ssh("agent", "cat /etc/hostname; ls /root/kept; ls /root | grep -c planted || true").split() == [
+        "agent",
+        "/root/kept",
+        "0",
+    ]
+    assert (boot_id("agent") != before, boot_id("logs") == other) == (True, True)
+    assert ssh("agent", "ping -c 1 -W 2 10.10.10.20 >/dev/null && echo through").strip() == "through"
+    said = program("rollback", "--machines", "agent", "--name", "nosuch", code=2).stderr
+    assert said == "glasslab: agent has no snapshot 'nosuch': it has clean\n"
+
+
+def test_a_machine_whose_snapshot_is_killed_goes_on(untouched: str) -> None:
+    argv = [sys.executable, str(PROGRAM), "snapshot", "--lab-id", LAB.lab_id, "--machines", "agent", "--name", "cut"]
+    for tree in Path("/sys/fs/cgroup").rglob(f"glasslab.{LAB.lab_id}/agent/cgroup.events"):
+        events = tree
+    ssh("agent", "dd if=/dev/urandom of=/root/large bs=1M count=100 status=none")
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as taking:
+        end = time.monotonic() + 20
+        while "frozen 1" not in events.read_text():
+            assert taking.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < end
+        taking.kill()
+    assert ssh("agent", "rm /root/large; hostname", deadline=5).strip() == "agent"
+    assert "frozen 0" in events.read_text()
+    assert [one["name"] for one in disk("agent")["snapshots"]] == ["clean"]
+    result("snapshot", "--machines", "agent", "--name", "cut")
+    assert result("snapshot", "--machines", "agent", "--name", "cut", "--remove")["changed"] is True
+    assert sorted(file.name for file in (LAB.machine("agent") / "snapshots").iterdir()) == ["clean"]
+
+
+def test_a_successor_is_another_machine_and_its_predecessor_can_come_back(untouched: str) -> None:
+    key, machine_id = (LAB.ssh / "host-agent.pub").read_text(), ssh("agent", "cat /etc/machine-id")
+    assert result("renew", "--machines", "agent")["machines"] == ["agent"]
+    assert (LAB.ssh / "host-agent.pub").read_text() != key
+    assert ssh("agent", "cat /etc/machine-id") != machine_id
+    assert ssh("agent", "ls /root").strip() == ""
+    assert disk("agent")["predecessor"] is True
+    assert result("renew", "--machines", "agent")["machines"] == []
+    assert result("put-back", "--machines", "agent")["machines"] == ["agent"]
+    assert (LAB.ssh / "host-agent.pub").read_text() == key
+    assert ssh("agent", "cat /etc/machine-id; ls /root/kept").split() == [machine_id.strip(), "/root/kept"]
+    assert [one["name"] for one in disk("agent")["snapshots"]] == ["clean"]
+    assert "there is nothing to put back" in program("put-back", "--machines", "agent", code=2).stderr
+    result("renew", "--machines", "logs")
+    assert result("let-go", "--machines", "logs")["machines"] == ["logs"]
+    assert sorted(file.name for file in (LAB.state / "machines").iterdir()) == ["agent", "logs", "pve"]
+    assert ssh("logs", "hostname").strip() == "logs"
+
+
 def test_hypervisor_survives_a_reboot_with_an_empty_network(untouched: str) -> None:
     ssh("pve", "nft add table inet forgotten; ip rule add from 1.2.3.4 table 77; ip route add unreachable 1.2.3.0/24")
     reboot("pve")
