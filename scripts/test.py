@@ -49,6 +49,7 @@ def steps() -> list[Step]:
         ("lab: lifecycle", [*PYTEST, "tests/nspawn/test_lifecycle.py"]),
         ("lab: demo", [*PYTEST, "tests/lab/test_demo.py"]),
         ("lab: a model beyond the lab", [*PYTEST, "tests/lab/test_model_relay.py"]),
+        ("lab: lifecycle plays", [*PYTEST, "tests/lab/test_lifecycle_plays.py"]),
         ("molecule", [str(BIN / "molecule"), "test", "--all"]),
         ("lab: removed", [sys.executable, LAB_PY, "destroy", "--lab-id", TEST_LAB, "--force"]),
         ("lab: machine untouched", [*fingerprint, "--compare", str(before)]),
