@@ -1,0 +1,164 @@
+"""inventories/proxmox is whole: it has what the embedded lab's has, and nothing of the embedded lab in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import preflight
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCAL, PROXMOX = ROOT / "inventories" / "local", ROOT / "inventories" / "proxmox"
+# What only a lab in this machine's namespaces has: a relay to a real model, and the file of the scripted one's key.
+EMBEDDED_ONLY = {"lab_model_relay_url", "lab_api_key_file"}
+ASKED = [
+    "network_guests",
+    "network_flows",
+    "network_name_addresses",
+    "build_hosts",
+    "machine_leaves",
+    "verify_sandboxes",
+]
+ASKED += ["agent_hec_url", "agent_ip_allow", "splunk_certificate", "witness_hec_url", "verify_targets", "machine_port"]
+ASKED += [
+    "machine_ssh_keys",
+    "network_resolver_address",
+    "machine_cpu_flags",
+    "verify_guest_ports",
+    "ansible_ssh_common_args",
+]
+
+
+def defined(inventory: Path) -> dict[str, str]:
+    """Every variable of an inventory's group_vars with the group that has it."""
+    found = {}
+    for file in sorted(inventory.glob("group_vars/**/*.yml")):
+        group = file.parent.name if file.parent.name != "group_vars" else file.stem
+        found |= dict.fromkeys(yaml.safe_load(file.read_text(encoding="utf-8")) or {}, group)
+    return found
+
+
+@pytest.fixture(scope="module")
+def worked_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What Ansible makes of those variables for each host, with ids as the backend would have settled them."""
+    folder = tmp_path_factory.mktemp("inventory")
+    (folder / "home" / ".ssh").mkdir(parents=True)
+    (folder / "home" / ".ssh" / "id_ed25519.pub").write_text("ssh-ed25519 AAAA me\n")
+    play = [
+        {
+            "hosts": "all",
+            "gather_facts": False,
+            "vars": {"splunk_mode": "enterprise"},
+            "tasks": [
+                {
+                    "ansible.builtin.set_fact": {
+                        "machine_found_vmid": "{{ {'agent': 105, 'logs': 0}[inventory_hostname] }}"
+                    },
+                    "when": "inventory_hostname != 'pve'",
+                },
+                {
+                    "ansible.builtin.copy": {
+                        "dest": f"{folder}/{{{{ inventory_hostname }}}}.json",
+                        "content": "{{ shown | to_json }}",
+                    },
+                    "vars": {"shown": {name: f"{{{{ {name} | default(none) }}}}" for name in ASKED}},
+                    "delegate_to": "localhost",
+                },
+            ],
+        }
+    ]
+    (folder / "play.yml").write_text(json.dumps(play))
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(PROXMOX), str(folder / "play.yml")],
+        env=os.environ
+        | {"HOME": str(folder / "home"), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    return {host: json.loads((folder / f"{host}.json").read_text()) for host in ("pve", "agent", "logs")}
+
+
+def test_every_lab_variable_of_the_embedded_inventory_has_its_counterpart() -> None:
+    wanted = {name for name in defined(LOCAL) if name.startswith("lab_")} - EMBEDDED_ONLY
+    assert wanted - set(defined(PROXMOX)) == set()
+
+
+def test_every_role_variable_of_the_embedded_inventory_is_set_or_has_a_default_that_will_do() -> None:
+    not_here = {
+        # The stand-in model, its network and the place to try the lab from: all in this machine's namespaces.
+        "machine_model_command",
+        "machine_model_relay_url",
+        "machine_model_relay_ca",
+        "verify_controller_command",
+        "network_special_ranges",
+        "build_sources",
+        "ansible_control_path_dir",
+        # Harmless probes only, unless somebody asks for others.
+        "verify_disruptive",
+    }
+    wanted = {name for name in defined(LOCAL) if not name.startswith("lab_")} - not_here
+    assert wanted - set(defined(PROXMOX)) == set()
+
+
+def test_nothing_of_the_embedded_lab_is_in_it() -> None:
+    text = "\n".join(file.read_text(encoding="utf-8") for file in sorted(PROXMOX.glob("**/*")) if file.is_file())
+    assert (
+        re.findall(
+            r"glasslab\.test|203\.0\.113\.|192\.168\.50\.|10\.20\.20\.|/var/lib/glasslab|/run/glasslab|nsenter", text
+        )
+        == []
+    )
+
+
+def test_no_secret_is_in_it() -> None:
+    names = {file.name for file in PROXMOX.glob("group_vars/all/*")}
+    tracked = subprocess.run(
+        ["git", "ls-files", str(PROXMOX)], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "vault.example" in names
+    assert "proxmox_token.yml" not in tracked
+    assert "vault.yml" not in tracked
+
+
+def test_a_guest_that_is_not_there_has_no_rules(worked_out: dict[str, dict[str, Any]]) -> None:
+    assert worked_out["pve"]["network_guests"] == [
+        {"name": "agent", "address": "10.10.10.10", "mac": "02:10:00:00:00:10", "port": "tap105i0"}
+    ]
+    assert worked_out["pve"]["build_hosts"] == "agent"
+
+
+def test_its_policy_is_one_that_the_network_takes(worked_out: dict[str, dict[str, Any]]) -> None:
+    role = yaml.safe_load((ROOT / "roles" / "network" / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    policy = {name.removeprefix("network_"): value for name, value in role.items()}
+    policy |= {
+        name.removeprefix("network_"): value
+        for name, value in worked_out["pve"].items()
+        if name.startswith("network_") and value is not None
+    }
+    policy["guests"] = [
+        *policy["guests"],
+        {"name": "logs", "address": "10.10.10.20", "mac": "02:10:00:00:00:20", "port": "tap106i0"},
+    ]
+    assert preflight.policy_problems(policy) == []
+
+
+def test_what_the_roles_are_given(worked_out: dict[str, dict[str, Any]]) -> None:
+    pve, agent, logs = (worked_out[host] for host in ("pve", "agent", "logs"))
+    assert agent["agent_hec_url"] == pve["witness_hec_url"] == "https://10.10.10.20:8088"
+    assert agent["machine_ssh_keys"] == ["ssh-ed25519 AAAA me"]
+    assert agent["agent_ip_allow"] == ["192.0.2.10", "192.0.2.53", "10.10.10.20"]
+    assert logs["splunk_certificate"].endswith("/.local/state/glasslab/glasslab/ca/logs.crt")
+    assert logs["machine_cpu_flags"] == ["avx"]
+    assert [leaf["name"] for leaf in logs["machine_leaves"]] == ["logs"]
+    assert pve["verify_sandboxes"]["tools' sandbox"]["allow"] == ["10.10.10.20"]
+    assert agent["ansible_ssh_common_args"].startswith("-F ")
