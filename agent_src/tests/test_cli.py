@@ -233,6 +233,19 @@ def test_doctor_says_what_does_not_answer(environment: dict[str, str], hec: Faul
     assert "model     ok" in out
 
 
+def test_a_question_to_a_model_that_speaks_anthropic(
+    environment: dict[str, str], hec: FaultyHec, tmp_path: Path
+) -> None:
+    with scripted_model({**SCRIPT, "strict": True}, tmp_path) as model:
+        environment |= {"MODEL_BASE_URL": model.url.removesuffix("/v1"), "MODEL_PROVIDER": "anthropic", "MODEL": "m"}
+        out, _ = glasslab(environment, "ask", QUESTION)
+        doctor, _ = glasslab(environment, "doctor")
+        told, _ = glasslab(environment | {"MODEL_MAX_TOKENS": "7"}, "ask", "--json", QUESTION)
+    assert out.startswith("The answer.\n")
+    assert "model     ok" in doctor
+    assert json.loads(told)["status"] == "answered"
+
+
 def test_ctrl_c_is_a_recorded_end(environment: dict[str, str], hec: FaultyHec, tmp_path: Path) -> None:
     model = ScriptedModel({"turns": [{**turn(content="Late."), "delay": 5}]}, tmp_path)
     process = subprocess.Popen(
