@@ -82,6 +82,12 @@ template: setup ## A template for Proxmox VE, by Packer: make template TEMPLATE=
 test: root setup-lab ## Every test: lint, units, a lab of its own, each Molecule scenario
 	@$(AS_ROOT) $(PYTHON) scripts/test.py
 
+test-emulated: root setup-lab ## A real machine behind the Proxmox double: Packer's build, clone, answer, reset, rebuild, destroy
+	@$(AS_ROOT) $(PYTHON) scripts/test_emulated.py
+
+verify-proxmox: setup ## The Proxmox scenario on a live host, asked first: make verify-proxmox PROXMOX_HOST=... PROXMOX_TOKEN_SECRET_FILE=...
+	@$(PYTHON) scripts/verify_proxmox.py
+
 soak: root setup-lab ## The long forms of the same tests: every failure of the log at every commit, the demo killed at many moments
 	@$(AS_ROOT) $(PYTHON) scripts/test.py --soak
 
@@ -104,4 +110,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab template test soak bench lint unit lock root help
+.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab template test test-emulated verify-proxmox soak bench lint unit lock root help

@@ -1,9 +1,9 @@
 """make test-emulated: a real machine behind the Proxmox API's double, from Packer's build to its destruction.
 
-Packer builds the agent's template; the double, which stands for a Proxmox VE host, makes the agent's virtual machine of it
-in software emulation, plugged into the embedded lab; it answers the sample question with 25 frames in the log; a snapshot
-is taken, the machine damaged, reset, rebuilt, destroyed. With --template IMAGE the first step is left out, with
---figures FILE the seconds of each step are written as JSON. The lab is its own: glemu.
+Packer builds the agent's template; the double, which stands for a Proxmox VE host, makes the agent's virtual machine of
+it in software emulation, plugged into the embedded lab; it answers the sample question with 25 frames in the log; a
+snapshot is taken, the machine damaged, reset, rebuilt, destroyed. --template IMAGE leaves out the first step;
+--figures FILE writes the seconds of each step as JSON. The lab is its own: glemu.
 """
 
 from __future__ import annotations

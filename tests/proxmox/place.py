@@ -10,9 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import access
 import foreign
 import labinventory
+import plays
 from pvehost import Double, Host, Token, double
 
 IMAGE = "debian-13-genericcloud-amd64.qcow2"
@@ -76,12 +79,27 @@ def image(state: Path) -> dict[str, str]:
     }
 
 
-def furnish(one: Double, guests: Guests | None = None, grants: list[access.Grant] | None = None, **own: Any) -> Place:
+def furnish_as_a_user_does(one: Double) -> Place:
+    """The same by playbooks/proxmox_access.yml, with the administrator's password."""
+    inventory = one.state / "inventory"
+    nobody = Token(USER, "lab", "")
+    labinventory.write(inventory, one.host, nobody, **image(one.state))
+    tree = json.loads((inventory / "hosts.yml").read_text(encoding="utf-8"))
+    del tree["all"]["vars"]["machine_proxmox_token_secret"]
+    (inventory / "hosts.yml").write_text(json.dumps(tree, indent=1), encoding="utf-8")
+    command = ["ansible-playbook", "-i", str(inventory), "playbooks/proxmox_access.yml"]
+    plays.run(command, PROXMOX_PASSWORD=one.ready["root"]["password"]).succeeded()
+    secret = yaml.safe_load((inventory / "group_vars" / "all" / "proxmox_token.yml").read_text(encoding="utf-8"))
+    token = replace(nobody, secret=str(secret["machine_proxmox_token_secret"]))
+    return Place(inventory, replace(one.host, token=token), one.host, one.state)
+
+
+def furnish(one: Double, guests: Guests | None = None, **own: Any) -> Place:
     """The lab's pool, token and image on a double, and an inventory beside its state."""
     api = one.host.api()
     if not any(pool["poolid"] == foreign.POOL for pool in api.pools.get()):
         api.pools.post(poolid=foreign.POOL)
-    lab = replace(one.host, token=access.token(api, USER, access.grants() if grants is None else grants))
+    lab = replace(one.host, token=access.token(api, USER, access.grants()))
     variables = image(one.state) | own
     inventory = labinventory.write(one.state / "inventory", lab, lab.token, guests, **variables)
     return Place(inventory, lab, one.host, one.state)
@@ -89,7 +107,13 @@ def furnish(one: Double, guests: Guests | None = None, grants: list[access.Grant
 
 @contextmanager
 def own_place(
-    folder: Path, guests: Guests | None = None, *, foreigners: bool = True, template: bool = False, **own: Any
+    folder: Path,
+    guests: Guests | None = None,
+    *,
+    foreigners: bool = True,
+    template: bool = False,
+    by_playbook: bool = False,
+    **own: Any,
 ) -> Iterator[tuple[Double, Place]]:
     """A double of one's own for the time of a block, furnished: somebody else's machines on it, the lab's template."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,4 +121,4 @@ def own_place(
     there = (foreign.seed()["vms"] if foreigners else []) + ([TEMPLATE] if template else [])
     seed.write_text(json.dumps({"vms": there}), encoding="utf-8")
     with double(folder, "--token", "none", "--seed", str(seed)) as one:
-        yield one, furnish(one, guests, **own)
+        yield one, furnish_as_a_user_does(one) if by_playbook else furnish(one, guests, **own)

@@ -1,6 +1,7 @@
 """The double of the Molecule scenario, which stands from `prepare` to `cleanup`: standing.py start|stop FOLDER.
 
-With GLASSLAB_PROXMOX_PLACE in the environment there is nothing to start: it names the place of a live host.
+With GLASSLAB_PROXMOX_PLACE in the environment there is nothing to start: it names the place of a live host. In either case
+the lab's inventory is put into FOLDER/inventory, which is Molecule's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import place
 from pvehost import states
 
-START_SECONDS = 40.0
+START_SECONDS = 120.0
 END_SECONDS = 30.0
 # Who starts it may be killed: it ends by itself when nobody has asked it anything for so long.
 IDLE_SECONDS = 900.0
@@ -35,7 +36,7 @@ def serve(folder: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _frame: ended.append(got))
     (folder / PID).write_text(str(os.getpid()), encoding="utf-8")
-    with place.own_place(folder / "state") as (one, where):
+    with place.own_place(folder / "state", by_playbook=True) as (one, where):
         before = {vmid: text.decode() for vmid, text in states(one.state).items()}
         (folder / BEFORE).write_text(json.dumps(before), encoding="utf-8")
         where.save(folder / PLACE)
@@ -44,8 +45,26 @@ def serve(folder: Path) -> None:
             time.sleep(0.2)
 
 
+def join(where: place.Place, folder: Path) -> None:
+    """Add the place's inventory to Molecule's, the token's secret in it."""
+    tree = json.loads((where.inventory / "hosts.yml").read_text(encoding="utf-8"))
+    tree["all"]["vars"]["machine_proxmox_token_secret"] = where.lab.token.secret
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "lab.yml"
+    file.touch(0o600)
+    file.write_text(json.dumps(tree, indent=1), encoding="utf-8")
+
+
 def start(folder: Path) -> None:
     """Start it in the background; it is ready when this returns."""
+    named = os.environ.get("GLASSLAB_PROXMOX_PLACE", "")
+    if not named:
+        start_double(folder)
+    join(place.load(Path(named) if named else folder / PLACE), folder.parent / "inventory")
+
+
+def start_double(folder: Path) -> None:
+    """A process of its own, which outlives this one."""
     stop(folder)
     folder.mkdir(parents=True, mode=0o700)
     with (folder / "serve.log").open("w", encoding="utf-8") as log:
@@ -77,6 +96,7 @@ def stop(folder: Path) -> None:
                 sys.exit(f"standing.py: process {pid} does not end; end it by hand: kill -9 {pid}")
             time.sleep(0.1)
     shutil.rmtree(folder, ignore_errors=True)
+    (folder.parent / "inventory" / "lab.yml").unlink(missing_ok=True)
 
 
 def main() -> None:

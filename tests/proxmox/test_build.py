@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from proxmoxer import ProxmoxAPI
 
+import access
 import foreign
 import place
 import plays
@@ -32,7 +34,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[place.Place]:
     elif ephemeral:
         yield place.load(standing.folder_of(ephemeral) / standing.PLACE)
     else:
-        with place.own_place(tmp_path_factory.mktemp("place") / "double") as (_, own):
+        with place.own_place(tmp_path_factory.mktemp("place") / "double", by_playbook=True) as (_, own):
             plays.play(plays.CONVERGE, own.inventory).succeeded()
             yield own
 
@@ -99,6 +101,13 @@ def disks(api: ProxmoxAPI, node: str) -> set[str]:
     return {volume for volume in pvehost.volumes(api, node) if "-disk-" in volume or "cloudinit" in volume}
 
 
+def test_the_token_may_do_what_is_listed_and_nothing_else(where: place.Place) -> None:
+    if where.admin:  # a live host's administrator may have given it more
+        held = where.lab.api().access.permissions.get()
+        own = {(path, name) for path, names in held.items() for name in names if not path.startswith("/vms/")}
+        assert own == set(access.grants())
+
+
 def test_the_machines_are_there_as_the_inventory_says(where: place.Place) -> None:
     wanted = inventory(where)["guests"]
     found = ours(where)
@@ -149,14 +158,17 @@ def test_destroy_leaves_nothing(where: place.Place) -> None:
     gone = {one["vmid"] for one in ours(where).values()}
     assert len(gone) == len(inventory(where)["guests"])
     own = {"confirm": True, "machine_destroy_cache": True}
-    plays.play(plays.DESTROY, where.inventory, f"--extra-vars={json.dumps(own)}").succeeded()
+    played = plays.play(plays.DESTROY, where.inventory, f"--extra-vars={json.dumps(own)}").succeeded()
     left = pvehost.machines(api)
     assert not gone & set(left)
     # Somebody else's may be called as the lab's: their ids are known.
     known = foreign.VMIDS if where.state else ()
     named = [one["name"] for vmid, one in left.items() if vmid not in known]
     assert not [name for name in named if name.startswith(f"{lab_id(where)}-")], named
-    assert not [volume for volume in pvehost.volumes(api, where.lab.node) if f"/{lab_id(where)}-" in volume]
+    kept = {volume for volume in pvehost.volumes(api, where.lab.node) if f"/{lab_id(where)}-" in volume}
+    # The image stays: to remove it the token would need the right to remove anything on that storage.
+    assert kept == set(re.findall(r"pvesm free (\S+?)[;\"\s]", played.output))
+    assert all(":import/" in volume for volume in kept)
     if where.admin and where.state:
         assert disks(where.admin.api(), where.lab.node) == foreign.disks()
     foreigners_are_as_they_were(where)
