@@ -379,3 +379,9 @@ def test_absent_takes_away_what_is_ours_and_leaves_the_rest() -> None:
         assert ours in said
     for theirs in ("PVEAdmin", "root@pam", "bob@pve"):
         assert theirs not in said
+
+
+def test_the_privileges_of_the_documentation_are_those_of_the_list() -> None:
+    page = (ROLE.parents[1] / "docs" / "proxmox.md").read_text(encoding="utf-8")
+    rows = [f"| `Glasslab-{one['place']}` | `{one['privilege']}` | {one['why']} |" for one in PRIVILEGES]
+    assert [line for line in page.splitlines() if line.startswith("| `Glasslab-")] == rows
