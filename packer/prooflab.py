@@ -99,7 +99,8 @@ class Surroundings:
             "splunk_hec_tokens": self.tokens,
         }
         for name in ("indexes.conf", "inputs.conf", "server.conf", "web.conf"):
-            (local / name).write_text(templates.get_template(f"{name}.j2").render(given), encoding="utf-8")
+            text = templates.get_template(f"{name}.j2").render(given).replace("0.0.0.0:", "127.0.0.1:")
+            (local / name).write_text(text, encoding="utf-8")
         token = self.place / "search_token"
         token.write_text(f"{self.search_token}\n", encoding="ascii")
         self.start("collector", "--splunk-home", str(home), "--search-token-file", str(token), "--host", "127.0.0.1")

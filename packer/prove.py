@@ -24,7 +24,7 @@ QUESTION = "What was the root cause of the September incident?"
 FRAMES = 25
 UNITS = ("glasslab-agent.service", "glasslab-files.service", "glasslab-files.socket")
 ASK = "/opt/glasslab/venv/bin/glasslab ask --socket /run/glasslab-agent/agent.sock --json -"
-STARTED_SECONDS = 120
+STARTED_SECONDS = 300
 
 
 class Proof:
@@ -73,6 +73,8 @@ def bring_credentials(guest: Guest, surroundings: Surroundings) -> None:
         "agent_ip_allow": [LOG, MODEL],
         "agent_log_ip_allow": [LOG],
         "agent_lab_trace": "full",
+        # Not the lab's five seconds: an emulated processor is slow at TLS.
+        "agent_hec_deadline": 30.0,
         "agent_verify_keys": f"{surroundings.place}/verify_keys",
         "ansible_host": "127.0.0.1",
         "ansible_port": guest.port,
