@@ -18,7 +18,7 @@ options:
   api: {type: dict, required: true, description: How the API is reached; the names are those of community.proxmox.}
   paths: {type: list, elements: str, default: [], description: What is read, as paths below C(/api2/json) with queries.}
   free_ids: {type: int, default: 0, description: So many ids that no guest of the cluster has, whatever the token sees.}
-  what: {type: str, default: "", description: What is looked for. When it is said, a path that cannot be read is a failure.}
+  what: {type: str, default: "", description: What is looked for. With it, a path that cannot be read is a failure.}
   then: {type: str, default: "", description: The command that goes on when the cause of a failure is mended.}
 """
 

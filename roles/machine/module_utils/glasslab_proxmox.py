@@ -135,8 +135,9 @@ class Session:
         text = " ".join(str(error).split())
         if isinstance(error, requests.exceptions.SSLError):
             return (
-                f"the certificate of {self._where} is not accepted ({_innermost(text)}): give its CA as "
-                "machine_proxmox_ca, for a node's own certificate a copy of /etc/pve/pve-root-ca.pem"
+                f"the certificate of {self._where} is not accepted ({_innermost(text)}): give as machine_proxmox_ca a "
+                "copy of the node's /etc/pve/local/pve-ssl.pem (Python before 3.13: /etc/pve/pve-root-ca.pem), or the CA "
+                "of a certificate of your own"
             )
         if isinstance(error, requests.exceptions.ReadTimeout):
             return (
