@@ -1,6 +1,6 @@
 """The double of the Molecule scenario, which stands from `prepare` to `cleanup`: standing.py start|stop FOLDER.
 
-With GLASSLAB_PROXMOX_PLACE in the environment there is nothing to start: it names the place of a live host. In either case
+With GLASSLAB_PROXMOX_PLACE in the environment there is nothing to start: it names a live host. In either case
 the lab's inventory is put into FOLDER/inventory, which is Molecule's.
 """
 
