@@ -45,6 +45,8 @@ QUESTION = "What was the root cause of the September incident?"
 FRAMES = 25
 IMAGE = "agent.qcow2"
 LIMIT_SECONDS = 900.0
+# The embedded lab has cables of these ids' names in its hypervisor.
+TAKEN = (101, 102, 201)
 SSH_CONFIG = """\
 Host agent
   HostName 10.10.10.10
@@ -173,7 +175,9 @@ def surroundings(run: Run) -> None:
     (state / "images").mkdir(parents=True)
     assert run.template
     (state / "images" / IMAGE).symlink_to(run.template.resolve())
-    run.double = pvehost.Double(state, "--guests", "qemu", "--lab-id", LAB_ID)
+    seed = run.folder / "seed.json"
+    seed.write_text(json.dumps({"vms": [{"vmid": vmid, "name": f"other-{vmid}"} for vmid in TAKEN]}), encoding="utf-8")
+    run.double = pvehost.Double(state, "--guests", "qemu", "--lab-id", LAB_ID, "--seed", str(seed))
     write_inventory(run, hashlib.sha512(run.template.read_bytes()).hexdigest())
     config = SSH_CONFIG.format(state=lab.STATE, run=lab.RUN, known_hosts=run.known_hosts)
     run.ssh_config.write_text(config, encoding="utf-8")
@@ -265,7 +269,7 @@ def destroy(run: Run) -> None:
     """Nothing is left: no machine and template on the double, no lab on this machine."""
     assert run.double
     run.play("destroy.yml", f"--extra-vars={json.dumps({'confirm': True, 'machine_destroy_cache': False})}")
-    assert pvehost.machines(run.double.host.api()) == {}
+    assert set(pvehost.machines(run.double.host.api())) == set(TAKEN)
     assert not lab.STATE.exists()
     assert not lab.RUN.exists()
 

@@ -1,8 +1,8 @@
 """make verify-proxmox PROXMOX_HOST=...: the Molecule scenario `proxmox` on a live Proxmox VE host.
 
 It says what it will create and remove, and asks (CONFIRM=1 answers). The token is the one that
-playbooks/proxmox_access.yml makes. From the environment: PROXMOX_HOST, PROXMOX_PORT (8006), PROXMOX_CA (its CA's file;
-empty: the system's), PROXMOX_USER (glasslab@pve), PROXMOX_TOKEN_ID (lab), the secret in PROXMOX_TOKEN_SECRET or in the
+playbooks/proxmox_access.yml makes. From the environment: PROXMOX_HOST, PROXMOX_PORT (8006), PROXMOX_CA (what
+its certificate is verified by: a copy of the node's /etc/pve/local/pve-ssl.pem; empty: the system's CAs), PROXMOX_USER (glasslab@pve), PROXMOX_TOKEN_ID (lab), the secret in PROXMOX_TOKEN_SECRET or in the
 file PROXMOX_TOKEN_SECRET_FILE, PROXMOX_NODE (the only one), PROXMOX_STORAGE (local-lvm), PROXMOX_IMAGE_STORAGE (local),
 PROXMOX_BRIDGE (vmbr1), PROXMOX_IMAGE_URL and PROXMOX_IMAGE_SUM (Debian's).
 """
@@ -58,7 +58,7 @@ def host() -> pvehost.Host:
         fail(f"PROXMOX_PORT={port!r}: give a number")
     ca = given("PROXMOX_CA")
     if ca and not Path(ca).is_file():
-        fail(f"PROXMOX_CA={ca}: there is no such file; it is /etc/pve/pve-root-ca.pem on the node")
+        fail(f"PROXMOX_CA={ca}: there is no such file; a copy of the node's /etc/pve/local/pve-ssl.pem will do")
     token = pvehost.Token(given("PROXMOX_USER", "glasslab@pve"), given("PROXMOX_TOKEN_ID", "lab"), secret())
     one = pvehost.Host(address, int(port), str(Path(ca).resolve()) if ca else "", token, given("PROXMOX_NODE"))
     try:
