@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -119,8 +120,12 @@ class Run:
 
     def play(self, path: str, *arguments: str) -> str:
         """Run a playbook on the embedded lab's inventory with the agent on the double."""
+        return self.command(*self.playing(f"playbooks/{path}"), *arguments)
+
+    def playing(self, path: str) -> list[str | Path]:
+        """The command that runs a playbook."""
         emulated = ["-i", self.inventory] if self.inventory.exists() else []
-        return self.command("ansible-playbook", f"playbooks/{path}", "-i", "inventories/local", *emulated, *arguments)
+        return ["ansible-playbook", path, "-i", "inventories/local", *emulated]
 
     def on_agent(self, *command: str, stdin: str = "") -> str:
         """What a command on the agent's machine prints; it has to succeed."""
@@ -249,7 +254,9 @@ def damage(run: Run) -> None:
 def reset(run: Run) -> None:
     """Back to the snapshot, proven by the play itself; nothing of the damage is left."""
     before = run.agent_vmid()
-    run.play("reset.yml")
+    said = re.findall(r"([\d.]+) s to the first answer", run.play("reset.yml"))
+    assert said
+    run.seconds["reset to answer"] = float(said[-1])
     assert run.agent_vmid() == before
     run.on_agent("test -d /srv/glasslab && ! test -e /damaged")
     question(run)
@@ -279,13 +286,15 @@ def everything(run: Run) -> None:
     run.step("what an earlier run left", clear)
     if run.template is None:
         run.step("Packer builds the agent's template", lambda: build_template(run))
+    began = time.monotonic()
     run.step("the hypervisor and the Proxmox API", lambda: surroundings(run))
     cloned = time.monotonic()
     run.step("template, clone, walls, boot", lambda: machines(run))
     run.step("log, agent, witness", lambda: services(run))
     run.step("the sample question: 25 frames", lambda: question(run))
     run.seconds["clone to answer"] = round(time.monotonic() - cloned, 1)
-    run.step("second run", lambda: services(run))
+    run.seconds["full build"] = round(time.monotonic() - began, 1)
+    run.step("second run", lambda: run.command(*run.playing("site.yml")))
     run.step("snapshot", lambda: run.play("snapshot.yml", "--extra-vars=lifecycle_hosts=agent"))
     run.step("damage", lambda: damage(run))
     run.step("reset, proven", lambda: reset(run))

@@ -1,10 +1,11 @@
 """make verify-proxmox PROXMOX_HOST=...: the Molecule scenario `proxmox` on a live Proxmox VE host.
 
 It says what it will create and remove, and asks (CONFIRM=1 answers). The token is the one that
-playbooks/proxmox_access.yml makes. From the environment: PROXMOX_HOST, PROXMOX_PORT (8006), PROXMOX_CA (what
-its certificate is verified by: a copy of the node's /etc/pve/local/pve-ssl.pem; empty: the system's CAs), PROXMOX_USER (glasslab@pve), PROXMOX_TOKEN_ID (lab), the secret in PROXMOX_TOKEN_SECRET or in the
-file PROXMOX_TOKEN_SECRET_FILE, PROXMOX_NODE (the only one), PROXMOX_STORAGE (local-lvm), PROXMOX_IMAGE_STORAGE (local),
-PROXMOX_BRIDGE (vmbr1), PROXMOX_IMAGE_URL and PROXMOX_IMAGE_SUM (Debian's).
+playbooks/proxmox_access.yml makes. From the environment: PROXMOX_HOST, PROXMOX_PORT (8006), PROXMOX_CA (what its
+certificate is verified by: a copy of the node's /etc/pve/local/pve-ssl.pem; empty: the system's CAs), PROXMOX_USER
+(glasslab@pve), PROXMOX_TOKEN_ID (lab), the secret in PROXMOX_TOKEN_SECRET or in the file PROXMOX_TOKEN_SECRET_FILE,
+PROXMOX_NODE (the only one), PROXMOX_STORAGE (local-lvm), PROXMOX_IMAGE_STORAGE (local), PROXMOX_BRIDGE (vmbr1),
+PROXMOX_IMAGE_URL and PROXMOX_IMAGE_SUM (Debian's).
 """
 
 from __future__ import annotations
