@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError
+from mcp_types import JSONRPCError, JSONRPCResponse
 
 from glasslab.toolbox import ServerCommand, Toolbox, files_server
 from glasslab.tooltypes import ToolServerError
@@ -241,6 +241,19 @@ def test_an_endless_line_is_not_kept_in_memory() -> None:
     assert answer.message.id == 7
     assert "longer than 100000 bytes" in answer.message.error.message
     assert max(largest) < 300_000
+
+
+def test_what_a_server_tells_unasked_is_not_heard() -> None:
+    class Stream:
+        async def receive(self, size: int) -> bytes:
+            changed = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+            answer = {"jsonrpc": "2.0", "id": 7, "result": {}}
+            return b"".join(json.dumps(message).encode() + b"\n" for message in (changed, changed, answer))
+
+    wire = Wire(Stream(), 100_000, dict)  # type: ignore[arg-type]  # all that the reader needs of a stream
+    first = asyncio.run(wire.reader.receive())
+    assert isinstance(first, SessionMessage)
+    assert isinstance(first.message, JSONRPCResponse)
 
 
 def test_an_odd_call_id_is_an_error_and_no_more(env: dict[str, str]) -> None:
