@@ -161,3 +161,9 @@ def test_a_task_is_followed_to_its_end_and_for_so_many_seconds_only(node: dict[s
     assert one.follow(upid, 10) == {"exit": "no space left", "log": ["copying disk", "TASK ERROR: no space left"]}
     Node.states = [{"status": "running"}]
     assert one.follow(upid, 0) is None
+
+
+def test_a_copy_that_is_not_there_is_told_with_what_to_copy(node: dict[str, Any]) -> None:
+    line = refusal({**node["api"], "ca_path": "/nowhere/pve.pem"}, "version")
+    assert "machine_proxmox_ca /nowhere/pve.pem is no file" in line
+    assert "/etc/pve/local/pve-ssl.pem" in line

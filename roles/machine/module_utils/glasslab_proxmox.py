@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -48,6 +49,11 @@ class Session:
     def __init__(self, api: dict[str, Any]) -> None:
         if MISSING:
             raise Refused(f"{MISSING}: run `make setup`, and ansible-playbook from .venv/bin")
+        if api.get("ca_path") and not Path(api["ca_path"]).is_file():
+            raise Refused(
+                f"machine_proxmox_ca {api['ca_path']} is no file: copy the node's /etc/pve/local/pve-ssl.pem there "
+                "(docs/proxmox.md), or set it to '' when a public CA has issued the node's certificate"
+            )
         self._api = api
         self._where = f"https://{api['api_host']}:{api['api_port']}"
         secret = (
@@ -136,8 +142,8 @@ class Session:
         if isinstance(error, requests.exceptions.SSLError):
             return (
                 f"the certificate of {self._where} is not accepted ({_innermost(text)}): give as machine_proxmox_ca a "
-                "copy of the node's /etc/pve/local/pve-ssl.pem (Python before 3.13: /etc/pve/pve-root-ca.pem), or the CA "
-                "of a certificate of your own"
+                "copy of the node's /etc/pve/local/pve-ssl.pem (Python before 3.13: /etc/pve/pve-root-ca.pem), or the "
+                "CA of a certificate of your own"
             )
         if isinstance(error, requests.exceptions.ReadTimeout):
             return (
