@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "molecule" / "proxmox"
 
 from double import cloudinit, commandline, image, qmp
 from double.commandline import Drive, NotEmulated, Place
+from double.guests import EmulatedDouble
 
 CONFIG: dict[str, Any] = {
     "name": "lab-agent",
@@ -185,3 +186,24 @@ def test_what_an_earlier_caller_left_is_not_taken_for_the_agents_answer(tmp_path
 def test_an_agent_that_says_nothing_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
     with pytest.raises(qmp.NoAnswer, match="got timeout"):
         served(tmp_path, lambda call: [], lambda s: qmp.agent(s, "guest-ping", timeout=0.1))
+
+
+#: Every method of fakepve, or of a room further back, that a room of the double stands in front of on purpose.
+REPLACED = frozenset(
+    """_agent_call _answer _apply_config _authenticate _build_app _decode_content _do_start _download_url _node_stats
+    _permissions _powerdown _qm_alloc _qm_clone _qm_create _qm_free _qm_new_drive _qm_rollback _qm_snapshot
+    _qm_snapshot_delete _routes_access after_task allowed check_permissions grow_image import_image start stop
+    store_file task""".split()  # noqa: SIM905 - thirty names read better as words
+)
+
+
+def test_no_room_of_the_double_replaces_a_method_by_accident() -> None:
+    order = EmulatedDouble.__mro__
+    found = {
+        name
+        for place, kind in enumerate(order)
+        if kind.__module__.startswith("double")
+        for name in vars(kind)
+        if not name.startswith("__") and any(name in vars(other) for other in order[place + 1 :])
+    }
+    assert found - {"directory", "version"} == REPLACED

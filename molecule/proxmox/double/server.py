@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from fakepve import FakePve
+from fakepve import FakePve, errors
 from fakepve import schema as pve_schema
-from fakepve.model import TaskError
+from fakepve.model import PveError, TaskError
 from fakepve.server import API, USER, error, ok, params
 
 from .access import AccessApi
@@ -158,8 +158,6 @@ class Double(AccessApi, AccountsApi, DrivesApi, MachinesApi, NodeApi, DownloadAp
         return await self._break(fault, request, match, go_on)
 
     def _refusal(self, user: str | None, rule: Any, values: Values, declared: Values) -> Any:
-        from fakepve.model import PveError
-
         if user is None:
             return None
         try:
@@ -212,8 +210,6 @@ class Double(AccessApi, AccountsApi, DrivesApi, MachinesApi, NodeApi, DownloadAp
 
         async def body() -> None:
             raise TaskError("command failed: exit code 1 (fault of the test double)")
-
-        from fakepve import errors
 
         ident = match.params.get("vmid") or request[NOTE]["parameters"].get("vmid", "")
         return await self.task(node, errors.task_type(match.template), ident, request[USER], body)

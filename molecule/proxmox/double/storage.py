@@ -12,6 +12,7 @@ from typing import Any
 
 from fakepve.model import TaskError
 from fakepve.routing import die, param_error, split_list
+from fakepve.server import USER, ok, params
 
 Values = dict[str, Any]
 #: What a file's name must end in, by the kind of content.
@@ -51,8 +52,6 @@ class DownloadApi:
         return {"filename": found.name, "size": found.stat().st_size, "mimetype": "application/octet-stream"}
 
     async def _download_url(self, request: Any) -> Any:
-        from fakepve.server import USER, ok, params
-
         p = await params(request)
         name, store = self._file_storage(request, "download")
         p = self._verify(request, p)
