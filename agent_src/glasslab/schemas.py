@@ -8,13 +8,11 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from glasslab.arguments import ArgumentError, where
+from glasslab.arguments import MAX_KEY, ArgumentError, where
+from glasslab.patterns import longest_matched
 
-MAX_MATCHED: Final = 2_000  # characters of a text that a pattern is tried on: `re` may take their square
 _SHOWN: Final = 300
 _ERRORS_READ: Final = 20
-_UNBOUNDED: Final = re.compile(r"[*+]|\{\d*,\}")
-_ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\((?:\?(?:[:=!>]|<[=!]|P<\w+>|[aiLmsux-]+:))?|.", re.DOTALL)
 # With one of these the names of a schema are not all in its own `properties`.
 _COMPOSED: Final = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas")
 _SAYS_OF_OTHERS: Final = ("additionalProperties", "patternProperties", "unevaluatedProperties")
@@ -57,43 +55,14 @@ def schema_problem(schema: object) -> str | None:
         return "it is no JSON object"
     if not isinstance(schema.get("properties", {}), Mapping):
         return "its properties are no JSON object"
-    for pattern in _patterns(schema):
-        if len(pattern) > MAX_MATCHED or may_take_for_ever(pattern):
+    for pattern, least in _patterns(schema):
+        if (longest_matched(pattern) or 0) < least:
             return f"its pattern {pattern[:80]!r} may take for ever"
         try:
             re.compile(pattern)
         except (re.error, RecursionError, OverflowError):
             return f"its pattern {pattern[:80]!r} is no regular expression"
     return None
-
-
-def may_take_for_ever(pattern: str) -> bool:
-    """Whether Python's `re` may take exponential time on a pattern, which nothing can stop once it runs.
-
-    True for a group that is repeated without a bound and itself repeats something so, or chooses between parts that
-    do not begin with different letters. Some patterns that are quick are taken for slow ones, never the other way.
-    """
-    groups: list[tuple[bool, list[str]]] = [(False, [""])]  # repeats inside, and how each alternative begins
-    atoms = list(_ATOM.findall(pattern))
-    for number, atom in enumerate(atoms):
-        repeats, begins = groups[-1]
-        if atom[0] == "(":
-            groups.append((False, [""]))
-        elif atom == ")" and len(groups) > 1:
-            groups.pop()
-            clear = len(begins) == 1 or (all(b.isalnum() for b in begins) and len(set(begins)) == len(begins))
-            repeated = bool(_UNBOUNDED.match("".join(atoms[number + 1 : number + 12])))
-            if repeated and (repeats or not clear):
-                return True
-            outer, outer_begins = groups[-1]
-            groups[-1] = (outer or repeats or repeated or not clear, [*outer_begins[:-1], outer_begins[-1] or "("])
-        elif atom == "|":
-            begins.append("")
-        elif _UNBOUNDED.match("".join(atoms[number : number + 12])):
-            groups[-1] = (True, begins)
-        elif not begins[-1]:
-            begins[-1] = atom
-    return False
 
 
 def _refuse_unknown(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
@@ -106,30 +75,32 @@ def _refuse_unknown(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> 
 
 @functools.cache
 def _bounded(dialect: Any) -> Any:
-    """Return the dialect's validator, with a bound on what a pattern is tried on."""
+    """Return the dialect's validator, with a bound on the text that a pattern is tried on."""
     from jsonschema import ValidationError
     from jsonschema.validators import extend
 
     whole = dialect.VALIDATORS["pattern"]
 
     def pattern(validator: Any, wanted: str, instance: object, schema: Any) -> Iterator[Any]:
-        if isinstance(instance, str) and len(instance) > MAX_MATCHED:
-            yield ValidationError(f"has {len(instance)} characters; at most {MAX_MATCHED} can be matched")
+        most = longest_matched(wanted) or 0
+        if isinstance(instance, str) and len(instance) > most:
+            yield ValidationError(f"has {len(instance)} characters; at most {most} can be matched")
             return
         yield from whole(validator, wanted, instance, schema) or ()
 
     return extend(dialect, {"pattern": pattern})
 
 
-def _patterns(schema: Mapping[str, Any]) -> Iterator[str]:
+def _patterns(schema: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield the patterns of a schema, with the length of text that each has to be quick on: those of names see any."""
     waiting: list[Any] = [schema]
     while waiting:
         item = waiting.pop()
         if isinstance(item, Mapping):
             if isinstance(item.get("pattern"), str):
-                yield item["pattern"]
+                yield item["pattern"], 1
             if isinstance(item.get("patternProperties"), Mapping):
-                yield from (name for name in item["patternProperties"] if isinstance(name, str))
+                yield from ((name, MAX_KEY) for name in item["patternProperties"] if isinstance(name, str))
             waiting += item.values()
         elif isinstance(item, list):
             waiting += item
