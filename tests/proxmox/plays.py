@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv" / "bin"
-CONVERGE = "molecule/proxmox/converge.yml"
+CONVERGE = "molecule/proxmox/build.yml"
 DESTROY = "playbooks/destroy.yml"
 LIMIT_SECONDS = 600.0
 RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
