@@ -46,6 +46,14 @@ QUESTION = "What was the root cause of the September incident?"
 FRAMES = 25
 IMAGE = "agent.qcow2"
 LIMIT_SECONDS = 900.0
+# The rules name the agent's port after the id that it was given.
+NETWORK_GUESTS = """\
+{%- set guests = [] -%}
+{%- for one in groups.guests | map('extract', hostvars) -%}
+{%- set _ = guests.append({'name': one.inventory_hostname, 'address': one.machine_address, 'mac': one.machine_mac,
+'port': one.machine_port}) -%}
+{%- endfor -%}
+{{ guests }}"""
 # The embedded lab has cables of these ids' names in its hypervisor.
 TAKEN = (101, 102, 201)
 SSH_CONFIG = """\
@@ -217,7 +225,7 @@ def write_inventory(run: Run, checksum: str) -> None:
     }
     run.double.host.api().pools.post(poolid="glasslab")
     run.inventory.mkdir(mode=0o700)
-    tree = {"all": {"vars": everyone, "hosts": {"agent": agent}}}
+    tree = {"all": {"vars": everyone, "hosts": {"agent": agent, "pve": {"network_guests": NETWORK_GUESTS}}}}
     (run.inventory / "hosts.yml").write_text(json.dumps(tree, indent=1), encoding="utf-8")
 
 
