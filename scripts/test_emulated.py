@@ -21,7 +21,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 LAB_ID = os.environ["LAB_ID"] = "glemu"
 
@@ -30,6 +29,7 @@ from lab import BIN, ROOT, fail
 
 sys.path.append(str(ROOT / "tests" / "proxmox"))
 
+import emulated
 import pvehost
 
 LAB_PY = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
@@ -46,36 +46,8 @@ QUESTION = "What was the root cause of the September incident?"
 FRAMES = 25
 IMAGE = "agent.qcow2"
 LIMIT_SECONDS = 900.0
-# The rules name the agent's port after the id that it was given.
-NETWORK_GUESTS = """\
-{%- set guests = [] -%}
-{%- for one in groups.guests | map('extract', hostvars) -%}
-{%- set _ = guests.append({'name': one.inventory_hostname, 'address': one.machine_address, 'mac': one.machine_mac,
-'port': one.machine_port}) -%}
-{%- endfor -%}
-{{ guests }}"""
 # The embedded lab has cables of these ids' names in its hypervisor.
 TAKEN = (101, 102, 201)
-SSH_CONFIG = """\
-Host agent
-  HostName 10.10.10.10
-  User root
-  IdentityFile {state}/ssh/id
-  IdentitiesOnly yes
-  UserKnownHostsFile {known_hosts}
-  GlobalKnownHostsFile /dev/null
-  StrictHostKeyChecking accept-new
-  UpdateHostKeys no
-  BatchMode yes
-  ConnectTimeout 10
-  ServerAliveInterval 5
-  ServerAliveCountMax 6
-  ProxyCommand ssh -F {run}/ssh_config -W %h:%p pve
-  ControlMaster auto
-  ControlPath {run}/cm-emulated-%n
-  ControlPersist 60s
-  LogLevel ERROR
-"""
 
 
 class Run:
@@ -85,8 +57,6 @@ class Run:
         self.folder = folder
         self.template = template
         self.inventory = folder / "inventory"
-        self.ssh_config = folder / "ssh_config"
-        self.known_hosts = folder / "known_hosts"
         self.double: pvehost.Double | None = None
         self.seconds: dict[str, float] = {}
 
@@ -137,7 +107,7 @@ class Run:
 
     def on_agent(self, *command: str, stdin: str = "") -> str:
         """What a command on the agent's machine prints; it has to succeed."""
-        words = ["ssh", "-F", str(self.ssh_config), "agent", "--", *command]
+        words = ["ssh", "-F", str(emulated.ssh_config(self.inventory)), "agent", "--", *command]
         done = subprocess.run(words, input=stdin, text=True, capture_output=True, check=False, timeout=LIMIT_SECONDS)
         assert done.returncode == 0, f"agent: {' '.join(command)}: {done.returncode}: {done.stderr or done.stdout}"
         return done.stdout
@@ -191,42 +161,9 @@ def surroundings(run: Run) -> None:
     seed = run.folder / "seed.json"
     seed.write_text(json.dumps({"vms": [{"vmid": vmid, "name": f"other-{vmid}"} for vmid in TAKEN]}), encoding="utf-8")
     run.double = pvehost.Double(state, "--guests", "qemu", "--lab-id", LAB_ID, "--seed", str(seed))
-    write_inventory(run, hashlib.sha512(run.template.read_bytes()).hexdigest())
-    config = SSH_CONFIG.format(state=lab.STATE, run=lab.RUN, known_hosts=run.known_hosts)
-    run.ssh_config.write_text(config, encoding="utf-8")
-
-
-def write_inventory(run: Run, checksum: str) -> None:
-    """The agent on the double, the rest as inventories/local has it."""
-    assert run.double
-    ready = run.double.ready
-    agent: dict[str, Any] = {
-        "machine_backend": "proxmox",
-        "machine_port": "tap{{ machine_found_vmid | default(0) }}i0",
-        "machine_node": ready["node"],
-        "machine_image_url": f"https://images.glasslab.test/{IMAGE}",
-        "machine_image_checksum": f"sha512:{checksum}",
-        "machine_cores": 2,
-        "machine_memory_mb": 1024,
-        "machine_disk_gb": 4,
-        "machine_resolver": "203.0.113.53",
-        "machine_ssh_keys": [(lab.STATE / "ssh" / "id.pub").read_text(encoding="utf-8").strip()],
-        "machine_ssh_timeout": 300,
-        "machine_known_hosts": str(run.known_hosts),
-        "ansible_ssh_common_args": f"-F {run.ssh_config}",
-    }
-    everyone = {
-        "machine_proxmox_host": ready["host"],
-        "machine_proxmox_port": ready["port"],
-        "machine_proxmox_ca": ready["ca"],
-        "machine_proxmox_user": ready["token"]["user"],
-        "machine_proxmox_token_id": ready["token"]["id"],
-        "machine_proxmox_token_secret": ready["token"]["secret"],
-    }
     run.double.host.api().pools.post(poolid="glasslab")
-    run.inventory.mkdir(mode=0o700)
-    tree = {"all": {"vars": everyone, "hosts": {"agent": agent, "pve": {"network_guests": NETWORK_GUESTS}}}}
-    (run.inventory / "hosts.yml").write_text(json.dumps(tree, indent=1), encoding="utf-8")
+    checksum = hashlib.sha512(run.template.read_bytes()).hexdigest()
+    emulated.write(run.inventory, run.double.ready, f"https://images.glasslab.test/{IMAGE}", f"sha512:{checksum}")
 
 
 def machines(run: Run) -> None:
