@@ -58,6 +58,8 @@ def write(folder: Path, ready: dict[str, Any], image: str, checksum: str) -> Non
         "machine_resolver": "203.0.113.53",
         "machine_ssh_keys": [(lab.STATE / "ssh" / "id.pub").read_text(encoding="utf-8").strip()],
         "machine_ssh_timeout": 300,
+        # As in inventories/proxmox: a virtual machine asks its resolver by way of systemd-resolved.
+        "agent_ip_allow": "{{ lab_agent_ip_allow + ['127.0.0.53'] }}",
         "machine_known_hosts": str(known_hosts),
         "ansible_ssh_common_args": f"-F {ssh_config(folder)}",
     }
