@@ -192,7 +192,7 @@ def test_what_leaves_the_hypervisor_is_not_blocked(
     world.seen.append([interface, "out", door[1], source, mark, door[0], door[2]])
     found = row(world.receipt(), place, *door)
     assert found["observed"] == observed
-    assert found.get("why") == (f"it left by {interface}" if observed == "reachable" else None)
+    assert found.get("why") == (f"it left by {interface}, from {source}" if observed == "reachable" else None)
 
 
 def test_what_the_controls_send_is_no_leak() -> None:

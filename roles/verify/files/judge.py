@@ -67,11 +67,11 @@ class Evidence:
         return any((way, kind, who, to) == question for _, way, kind, who, _, to, _ in self.seen or [])
 
     def left(self, probe: Row, *, outside: bool) -> str:
-        """By which interface the probe went on from the hypervisor; empty when by none."""
+        """By which interface the probe went on from the hypervisor, and under whose address; empty when by none."""
         own = set() if outside else {self.bridge, *self.entries.get(probe["source"], [])}
-        for interface, way, _ in self.sightings(probe):
+        for interface, way, source in self.sightings(probe):
             if way == "out" and interface not in own and not interface.startswith(("fwln", "fwbr")):
-                return interface
+                return f"{interface}, from {source}"
         return ""
 
     def alive(self, place: str, doors: list[Any], rows: list[Row]) -> bool:
