@@ -157,7 +157,8 @@ def test_what_the_roles_are_given(worked_out: dict[str, dict[str, Any]]) -> None
     pve, agent, logs = (worked_out[host] for host in ("pve", "agent", "logs"))
     assert agent["agent_hec_url"] == pve["witness_hec_url"] == "https://10.10.10.20:8088"
     assert agent["machine_ssh_keys"] == ["ssh-ed25519 AAAA me"]
-    assert agent["agent_ip_allow"] == ["192.0.2.10", "192.0.2.53", "10.10.10.20"]
+    # A virtual machine asks systemd-resolved for names.
+    assert agent["agent_ip_allow"] == ["192.0.2.10", "192.0.2.53", "10.10.10.20", "127.0.0.53"]
     assert logs["splunk_certificate"].endswith("/.local/state/glasslab/glasslab/ca/logs.crt")
     assert logs["machine_cpu_flags"] == ["avx"]
     assert [leaf["name"] for leaf in logs["machine_leaves"]] == ["logs"]
