@@ -71,7 +71,7 @@ class _Adapter(HTTPAdapter):
 
 
 def _reporting(base: Any, adapter: _Adapter) -> type[HTTPConnection]:
-    class Reporting(base):  # type: ignore[misc]  # plain or TLS: the base is known at run time only
+    class Reporting(base):  # type: ignore[misc]  # mypy wants a class known to it; plain or TLS is the pool's choice at run time
         def connect(self) -> None:
             adapter.connection = self
             super().connect()

@@ -211,16 +211,20 @@ class Toolbox:
 
     def _with_last_words(self, error: ToolServerError) -> ToolServerError:
         """Add the last line a dead child wrote: it names the cause, which "connection closed" does not."""
-        if self._child is None or self._stderr is None:
+        child, stderr = self._child, self._stderr  # a close in another thread takes them away meanwhile
+        if child is None or stderr is None:
             return error
         with suppress(subprocess.TimeoutExpired):
-            self._child.wait(0.5)
-        if self._child.poll() is None:
+            child.wait(0.5)
+        if child.poll() is None:
             return error
-        self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - _STDERR_TAIL))
-        lines = self._stderr.read().decode("utf-8", "replace").strip().splitlines()
+        try:
+            stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _STDERR_TAIL))
+            lines = stderr.read().decode("utf-8", "replace").strip().splitlines()
+        except ValueError:  # closed meanwhile
+            return error
         return ToolServerError(
-            f"tool server ended with exit status {self._child.returncode}: {lines[-1] if lines else error}"
+            f"tool server ended with exit status {child.returncode}: {lines[-1] if lines else error}"
         )
 
 

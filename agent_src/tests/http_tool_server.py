@@ -21,7 +21,7 @@ protected = {
     "token_verifier": Verifier(),
     "auth": AuthSettings(issuer_url=address, resource_server_url=address, required_scopes=[]),
 }
-mcp = MCPServer("http-tools", **(protected if token else {}))  # type: ignore[arg-type]  # two kinds of value in one dict
+mcp = MCPServer("http-tools", **(protected if token else {}))
 
 
 @mcp.tool(structured_output=False)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,7 @@ def test_a_child_that_does_not_leave_is_killed(fake: Toolbox) -> None:
 def test_closing_ends_a_call_that_waits(fake: Toolbox) -> None:
     threading.Timer(0.2, fake.close).start()
     began = time.monotonic()
-    with pytest.raises(BaseException):  # noqa: B017, PT011 - closed or cancelled: what counts is that it ends
+    with pytest.raises((ToolServerError, CancelledError)):
         fake.call("silent", {}, meta())
     assert time.monotonic() - began < 2
 
@@ -233,7 +234,7 @@ def test_an_endless_line_is_not_kept_in_memory() -> None:
             return b"x" * size if self.chunks else b"\n"
 
     largest: list[int] = []
-    wire = Wire(Endless(), 100_000, dict)  # type: ignore[arg-type]  # all that the reader needs of a stream
+    wire = Wire(Endless(), 100_000, dict)
     wire.pending[7] = "tools/call"
     answer = asyncio.run(wire.reader.receive())
     assert isinstance(answer, SessionMessage)
@@ -250,7 +251,7 @@ def test_what_a_server_tells_unasked_is_not_heard() -> None:
             answer = {"jsonrpc": "2.0", "id": 7, "result": {}}
             return b"".join(json.dumps(message).encode() + b"\n" for message in (changed, changed, answer))
 
-    wire = Wire(Stream(), 100_000, dict)  # type: ignore[arg-type]  # all that the reader needs of a stream
+    wire = Wire(Stream(), 100_000, dict)
     first = asyncio.run(wire.reader.receive())
     assert isinstance(first, SessionMessage)
     assert isinstance(first.message, JSONRPCResponse)

@@ -88,10 +88,10 @@ def test_what_a_server_of_the_file_fails_with_names_it(error: Exception) -> None
     def fail(*_: object) -> ToolResult:
         raise error
 
-    foreign.call = fail  # type: ignore[method-assign]  # one object's own method
+    foreign.call = fail
     with pytest.raises(ToolServerError, match="server 'web' of MCP_SERVERS: "):
         tools.call("search", {}, META)
-    lab.call = fail  # type: ignore[method-assign]  # one object's own method
+    lab.call = fail
     with pytest.raises(type(error)) as caught:
         tools.call("list_files", {}, META)
     assert caught.value is error
@@ -102,7 +102,7 @@ def test_what_a_server_of_the_file_fails_with_names_it(error: Exception) -> None
 def test_a_session_with_two_servers(bench: Bench) -> None:
     tools, lab, foreign = both()
     lock = {"stub": pins.lock_entry(lab.definitions, None), "web": pins.lock_entry(foreign.definitions, None)}
-    bench.tools = tools  # type: ignore[assignment]  # a bench runs any tools
+    bench.tools = tools
     outcome = bench.run(turn(("search", "{}"), ("list_files", "{}")), ANSWER, lock=lock)
     assert outcome.status == "answered", outcome.problem
     assert (foreign.calls, lab.calls[0][0]) == ([("search", {}, {})], "list_files")
@@ -112,7 +112,7 @@ def test_a_session_with_two_servers(bench: Bench) -> None:
 
 def test_each_server_is_pinned(bench: Bench) -> None:
     tools, lab, _ = both()
-    bench.tools = tools  # type: ignore[assignment]  # a bench runs any tools
+    bench.tools = tools
     outcome = bench.run(ANSWER, lock=stub_lock(lab))
     assert (outcome.status, bench.requests) == ("tool_drift", 0)
     assert bench.hec.events("tools.drift")[0]["server"] == "web"
@@ -155,7 +155,7 @@ def test_a_program_of_the_file_from_end_to_end(bench: Bench, tmp_path: Path) -> 
         "stub": pins.lock_entry(lab.definitions, None),
         "fake": pins.lock_entry(server.definitions, server.instructions, pins.file_hashes(named.files)),
     }
-    bench.tools = Toolset([Member(lab), member])  # type: ignore[assignment]  # a bench runs any tools
+    bench.tools = Toolset([Member(lab), member])
     outcome = bench.run(turn(("tool0", "{}")), ANSWER, lock=lock)
     assert outcome.status == "answered", outcome.problem
     assert bench.hec.events("mcp.call_tool.result")[0]["result"] == "zero"

@@ -27,7 +27,7 @@ def wait_before(
     if not error.again or attempt > retries:
         return None
     wait = min(MOST_SECONDS, FIRST_SECONDS * 2 ** (attempt - 1))
-    wait *= 1 - (random.random() if chance is None else chance) / 2  # noqa: S311  spread, not a secret
+    wait *= 1 - (random.random() if chance is None else chance) / 2  # noqa: S311 - who guesses how long we wait gains nothing
     if error.retry_after is not None:
         if error.retry_after > MOST_RETRY_AFTER:
             return None
