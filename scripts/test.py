@@ -3,18 +3,21 @@
 With --soak the long forms of the steps that have one.
 
 Each step's output goes to a file under /var/log/glasslab-test (or a temporary directory when that cannot be made); of a
-failed step the end is shown. The last line counts the steps: `N passed, N failed`; the exit code is 1 when one failed.
+failed step what it failed of and its end are shown. The last line counts the steps: `N passed, N failed`; the exit
+code is 1 when one failed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 from lab import BIN, ROOT
@@ -24,6 +27,10 @@ TEST_LAB = "gltest"
 LAB_PY = "roles/machine/files/nspawn/lab.py"
 PYTEST = [str(BIN / "pytest"), "--color=no", "-p", "no:cacheprovider"]
 HEARTBEAT_SECONDS = 60.0
+# What names a failure: pytest's summary and assertions, Ansible's errors; also inside another's quoted output.
+SAYS_WHY = re.compile(r"^\W*(FAILED|ERROR) |^\s*E   |\[ERROR\]:|^\s*fatal: |Traceback ")
+SAID_LINES = 40
+LAST_LINES = 60
 # Every failure of the log at every commit; the demo killed at each of these seconds in turn, then run to its end.
 SOAK = {"GLASSLAB_SOAK": "1", "GLASSLAB_KILL_AFTER": "1 2 3 5 8 12 16 20 25 30 35 40"}
 
@@ -56,6 +63,20 @@ def steps() -> list[Step]:
     ]
 
 
+def excerpt(lines: Iterable[str]) -> list[str]:
+    """Of a failed step's log what it failed of, at most SAID_LINES, and its last lines.
+
+    Molecule ends with a recap of every scenario: its last lines alone do not name the test that failed.
+    """
+    said: list[str] = []
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    for line in (line.rstrip() for line in lines):
+        if len(last) == LAST_LINES and SAYS_WHY.search(last[0]) and len(said) < SAID_LINES:
+            said.append(last[0])
+        last.append(line)
+    return [*said, *(["[...]"] if said else []), *last]
+
+
 def run(name: str, command: list[str], log: Path) -> bool:
     """Run one step; show its duration, a sign of life each minute, and of a failure the last lines."""
     environment = os.environ | {
@@ -82,8 +103,8 @@ def run(name: str, command: list[str], log: Path) -> bool:
     print(f"{'ok  ' if code == 0 else 'FAIL'} {name:<32} {time.monotonic() - began:6.1f} s", flush=True)
     if code:
         with log.open(encoding="utf-8", errors="replace") as lines:
-            for line in deque(lines, 60):
-                print(f"     | {line.rstrip()}")
+            for line in excerpt(lines):
+                print(f"     | {line}", flush=True)
     return code == 0
 
 

@@ -217,3 +217,15 @@ def test_each_room_of_the_isolation_tests_is_in_one_scenario() -> None:
         for name in re.findall(r"- tests/isolation/(test_\w+\.py)$", scenario.read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert sorted(named) == sorted(path.name for path in (ROOT / "tests" / "isolation").glob("test_*.py"))
+
+
+def test_a_failed_steps_excerpt_names_the_test_that_failed() -> None:
+    """The recap of all scenarios is longer than what is shown, and names no test."""
+    log = ["PLAY [Prove it]", "      E       assert 2 == 1", "      FAILED tests/a/test_b.py::test_c - assert 2 == 1"]
+    code = f"import test\nfor line in test.excerpt({log!r} + ['recap'] * 100): print(line)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, text=True, check=True, timeout=60
+    )
+    said = done.stdout.splitlines()
+    assert said[:3] == [*log[1:], "[...]"]
+    assert said[3:] == ["recap"] * 60
