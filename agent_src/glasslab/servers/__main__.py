@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     protect()
     if options.stdio:
-        process.serve_stdio(FilesServer(settings.lab_documents, recorder.open), idle=options.idle)
+        server = FilesServer(settings.lab_documents, recorder.open, standalone=options.standalone)
+        process.serve_stdio(server, idle=options.idle)
     from glasslab.servers.parent import Parent, SocketError, listening_socket
 
     try:
@@ -66,6 +67,11 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="serve one session on stdin and stdout")
     where.add_argument("--socket", type=Path, metavar="PATH", help="serve on this unix socket (default: systemd's)")
+    parser.add_argument(
+        "--standalone",
+        action="store_true",
+        help="serve a host that is not this lab's agent: the server names the sessions of the record itself",
+    )
     parser.add_argument(
         "--allow-uid",
         action="append",
