@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import receipt
+import watch
 from receiptworld import LAN_DOOR, MODEL, RULES, World, planned, row
 
 
@@ -201,6 +204,63 @@ def test_what_the_controls_send_is_no_leak() -> None:
     control["mark"] = world.door("agent", *LAN_DOOR)["mark"]
     world.seen.append(["vmbr0", "out", "tcp", control["source"], control["mark"], LAN_DOOR[0], LAN_DOOR[2]])
     assert row(world.receipt(), "agent", *LAN_DOOR)["observed"] == "blocked"
+
+
+AGENTS_SSH = ("10.10.10.10", "tcp", 22)
+
+
+@pytest.mark.parametrize(
+    ("source", "own", "observed"),
+    [
+        ("10.10.10.1", [["tcp", "10.10.10.1", 0, "10.10.10.10", 22]], "blocked"),
+        ("10.10.10.1", [["tcp", "10.10.10.1", 1, "10.10.10.10", 22]], "reachable"),  # another connection's port
+        ("10.10.10.1", [["udp", "10.10.10.1", 0, "10.10.10.10", 22]], "reachable"),
+        ("10.10.10.1", [], "reachable"),  # translated: that is no connection of the hypervisor's
+        ("10.10.10.20", [["tcp", "10.10.10.1", 0, "10.10.10.10", 22]], "reachable"),  # the probe itself
+    ],
+)
+def test_the_hypervisors_own_connection_of_a_probes_port_is_no_leak(
+    source: str, own: list[list[Any]], observed: str
+) -> None:
+    """Ansible comes to the guests by way of the hypervisor; a receipt once called that a leak."""
+    world = World()
+    mark = world.door("logs", *AGENTS_SSH)["mark"]
+    world.ended["own"] = [[kind, who, mark + port, target, 22] for kind, who, port, target, _ in own]
+    world.seen.append(["tap101i0", "out", "tcp", source, mark, *AGENTS_SSH[::2]])
+    assert row(world.receipt(), "logs", *AGENTS_SSH)["observed"] == observed
+
+
+def test_another_guests_traffic_of_a_probes_port_is_no_leak() -> None:
+    world = World()
+    mark = world.door("LAN", *AGENTS_SSH)["mark"]
+    world.seen.append(["tap101i0", "out", "tcp", "10.10.10.20", mark, *AGENTS_SSH[::2]])
+    assert row(world.receipt(), "LAN", *AGENTS_SSH)["observed"] == "blocked"
+
+
+def test_the_own_connections_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
+    """Against real connections of this process, over both address families, and one of IPv4 by an IPv6 socket."""
+    made, expected = [], set()
+    for family, address, kind in [
+        (socket.AF_INET, "127.0.0.1", socket.SOCK_STREAM),
+        (socket.AF_INET6, "::1", socket.SOCK_STREAM),
+        (socket.AF_INET6, "::ffff:127.0.0.1", socket.SOCK_STREAM),
+        (socket.AF_INET, "127.0.0.1", socket.SOCK_DGRAM),
+    ]:
+        door, one = socket.socket(family, kind), socket.socket(family, kind)
+        door.bind((address, 0))
+        if kind == socket.SOCK_STREAM:
+            door.listen()
+        one.connect(door.getsockname()[:2])
+        (source, own), (target, port) = one.getsockname()[:2], door.getsockname()[:2]
+        plain = [text.removeprefix("::ffff:") for text in (source, target)]
+        expected.add(("tcp" if kind == socket.SOCK_STREAM else "udp", plain[0], own, plain[1], port))
+        made += [door, one]
+    found = watch.connections()
+    assert expected <= found
+    assert all(port for *_, port in found)  # a listener is no connection
+    for each in made:
+        each.close()
+    assert watch.connections(tmp_path) == set()
 
 
 def claim(world: World) -> str:

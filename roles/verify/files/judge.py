@@ -18,11 +18,17 @@ class Evidence:
     """What was seen: by the probes of each place, and by the watch on the hypervisor.
 
     `knocked` is {place: doors with answers, or {"error": why there are none}}; `seen` what watch.py printed (None: it
-    did not watch); `bridge` the lab's; `entries` each guest's ports by its address.
+    did not watch), `own` the hypervisor's own connections; `bridge` the lab's; `entries` each guest's ports by its
+    address.
     """
 
     def __init__(
-        self, knocked: dict[str, Any], seen: list[list[Any]] | None, bridge: str, entries: dict[str, list[str]]
+        self,
+        knocked: dict[str, Any],
+        seen: list[list[Any]] | None,
+        own: list[list[Any]],
+        bridge: str,
+        entries: dict[str, list[str]],
     ):
         self.failed = {place: found["error"] for place, found in knocked.items() if "error" in found}
         self.doors = {
@@ -30,12 +36,14 @@ class Evidence:
         }
         self.seen, self.bridge, self.entries = seen, bridge, entries
         self.ports = {port for ports in entries.values() for port in ports}
-        # What the controls sent themselves is no leak.
-        self.controls = {
+        # What the controls sent themselves is no leak, and neither is what the hypervisor sends over a connection of
+        # its own (Ansible's to a guest): ports are drawn from a few thousand, so its port is a probe's now and then.
+        # No probe hides behind that: the kernel gives a translated packet no tuple that a connection of its own has.
+        self.others = {
             (transport(door["protocol"]), door["source"], door["mark"], door["address"])
             for place in ("controller", "hypervisor")
             for door in self.doors.get(place, {}).values()
-        }
+        } | {(protocol, source, port, target) for protocol, source, port, target, _ in own}
 
     def get(self, place: str, door: Row) -> Row | None:
         """What that place got at that door."""
@@ -48,7 +56,9 @@ class Evidence:
             (interface, way, source)
             for interface, way, protocol, source, own, target, port in self.seen or []
             if (protocol, own, target, port) == (kind, mark, probe["address"], probe["port"])
-            and (protocol, source, own, target) not in self.controls
+            and (protocol, source, own, target) not in self.others
+            # A guest's own traffic that happens to have the port of another place's probe.
+            and (source == probe["source"] or source not in self.entries)
         ]
 
     def came(self, probe: Row, *, outside: bool) -> bool:

@@ -105,7 +105,7 @@ def receipt(order: dict) -> Receipt:
     ended, believed = ends[order["hypervisor"]], {machine: end.get("believed", []) for machine, end in ends.items()}
     heard = places(order["knocked"], plan["machine_of"])
     entries = {guest["address"]: guest["entries"] for guest in policy["guests"]}
-    evidence = judge.Evidence(heard, ended.get("seen"), policy["bridge"], entries)
+    evidence = judge.Evidence(heard, ended.get("seen"), ended.get("own", []), policy["bridge"], entries)
     rows = judge.judge(plan, evidence, plan["kinds"])
     times = [door["time"] for doors in heard.values() if isinstance(doors, list) for door in doors]
     for place, frames in plan["forged"].items():

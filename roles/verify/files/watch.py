@@ -8,7 +8,8 @@ Fed to a machine's python3 on standard input, as root; the first argument is JSO
         "watch": {"folder", "pid"}} and leaves a watch running, for MINUTE at most
     {"verb": "end", "watch": as begin printed it, "bridge", "neighbours": {address: MAC}}
         ends the watch and prints {"seen": [[interface, "in" or "out", protocol, source, source port or echo identifier,
-        destination, port]...], "tags": [[tag, interface, "in" or "out"]...], "rules", "believed"}
+        destination, port]...], "own": [[protocol, source, source port, destination, port]...] of the hypervisor's own
+        connections, "tags": [[tag, interface, "in" or "out"]...], "rules", "believed"}
     {"verb": "believed", "bridge": an interface, "neighbours"}
         prints {"believed": what this machine believes of others that is not so}, and puts it right
 
@@ -34,7 +35,8 @@ import tempfile
 import time
 
 MINUTE = 60.0
-AT_MOST = 20_000  # sightings
+AT_MOST = 20_000  # sightings, and own connections
+LOOK_EVERY = 0.05  # seconds between two looks at the own connections; a closed one is still listed for a minute
 ALL = 0x0003  # ETH_P_ALL
 SO_ATTACH_FILTER, SO_RCVBUFFORCE = 26, 33
 PROTOCOLS = {1: "ping", 6: "tcp", 17: "udp", 58: "ping"}
@@ -122,11 +124,32 @@ def believed(order):
     return false
 
 
+def endpoint(text):
+    """(address, port) of what /proc/net/tcp writes: 32-bit words in this machine's byte order, then the port."""
+    words, _, port = text.partition(":")
+    data = b"".join(struct.pack("=I", int(words[at : at + 8], 16)) for at in range(0, len(words), 8))
+    if data.startswith(bytes(10) + b"\xff\xff"):
+        data = data[12:]  # an IPv4 connection of an IPv6 socket
+    return socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data), int(port, 16)
+
+
+def connections(folder="/proc/net"):
+    """(protocol, source, source port, destination, port) of every connection of this machine's own."""
+    found = set()
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        for line in content(f"{folder}/{name}").splitlines()[1:]:
+            words = line.split()
+            (source, own), (target, port) = endpoint(words[1]), endpoint(words[2])
+            if port:
+                found.add((name[:3], source, own, target, port))
+    return found
+
+
 class Watch:
     """Sockets opened before anybody knocks, and what they saw."""
 
     def __init__(self, ports, watched, tags):
-        self.seen, self.tags, self.search = set(), set(), tags
+        self.seen, self.own, self.tags, self.search = set(), set(), set(), tags
         self.sockets = [self.wire(port) for port in ports if (NET / port).exists()]
         self.sockets += [self.wire(None, [] if tags else watched)] if tags or watched else []
         self.ports, self.watched = set(ports), set(watched)
@@ -187,19 +210,28 @@ class Watch:
                     with contextlib.suppress(IndexError, struct.error, OSError, ValueError):
                         self.frame(data, where)
 
+    def look(self):
+        """Note the connections to what is watched; listeners and what is none of the receipt's are left out."""
+        if len(self.own) < AT_MOST:
+            self.own |= {one for one in connections() if one[3] in self.watched}
+
     def until_told(self, folder):
         """Watch until SIGTERM, or for a minute when nobody asks."""
         enough = []
         signal.signal(signal.SIGTERM, lambda *_: enough.append(True))
-        until = time.monotonic() + MINUTE
+        until, look = time.monotonic() + MINUTE, 0.0
         while not enough and time.monotonic() < until:
-            select.select(self.sockets, [], [], 0.1)
+            if time.monotonic() >= look:
+                self.look()
+                look = time.monotonic() + LOOK_EVERY
+            select.select(self.sockets, [], [], LOOK_EVERY)
             self.read()
+        self.look()
         self.read()
         if not enough:
             shutil.rmtree(folder, ignore_errors=True)
             return
-        result = {"seen": sorted(self.seen, key=str), "tags": sorted(self.tags)}
+        result = {"seen": sorted(self.seen, key=str), "own": sorted(self.own), "tags": sorted(self.tags)}
         (folder / "new").write_text(json.dumps(result), encoding="ascii")
         (folder / "new").rename(folder / "result")
 
