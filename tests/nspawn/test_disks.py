@@ -292,6 +292,23 @@ def test_a_frozen_group_stands_still_and_goes_on() -> None:
             cgroups.kill(lab)
 
 
+def test_the_supervisor_is_in_its_control_group_from_its_first_instruction(folder: Path) -> None:
+    """`up` may be killed right after it started it: a destroy must end it, and not be overtaken by it."""
+    lab = topology.lab("gldisks")
+    program = lab.runtime / "program/supervisor.py"
+    program.parent.mkdir(parents=True)
+    said = folder / "said"
+    program.write_text(f"import pathlib\npathlib.Path({str(said)!r}).write_text(open('/proc/self/cgroup').read())\n")
+    try:
+        with pytest.raises(LabError, match="did not start"):
+            control.start(lab)
+        groups = [line.rpartition(":")[2] for line in said.read_text().splitlines()]
+        assert groups.count("/glasslab.gldisks/supervisor") == len(cgroups.roots())
+    finally:
+        cgroups.kill(lab)
+    assert cgroups.empty(lab)
+
+
 def test_a_supervisor_that_is_not_there_is_one_line(folder: Path) -> None:
     with pytest.raises(LabError, match="supervisor of lab unit"), control.frozen(topology.lab("unit"), ["agent"]):
         pytest.fail("nothing is frozen")

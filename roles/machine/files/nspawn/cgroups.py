@@ -51,12 +51,6 @@ def launcher(lab: Lab, name: str, argv: list[str]) -> list[str]:
     return ["/bin/sh", "-c", script, "launcher", str(len(files)), *files, *argv]
 
 
-def enter(lab: Lab, name: str) -> None:
-    """Move this process into the control group."""
-    for where in create(lab, name):
-        (where / "cgroup.procs").write_text(str(os.getpid()))
-
-
 def processes(where: Path) -> list[int]:
     """Processes in a control group and below."""
     found: list[int] = []

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+import cgroups
 import keys
 import machine
 import state
@@ -84,9 +85,11 @@ def install(lab: Lab) -> None:
 def start(lab: Lab, deadline: float = 10.0) -> int:
     """Start the supervisor, detached, and return its pid once it answers. Raises LabError when it does not."""
     lab.logs.mkdir(parents=True, exist_ok=True)
+    argv = [keys.interpreter(), "-s", "-E", str(lab.runtime / "program/supervisor.py"), lab.lab_id]
     with (lab.logs / "supervisor.log").open("a") as log:
+        # In its control group from its first instruction: whoever takes the lab away in the moment after, ends it too.
         child = subprocess.Popen(
-            [keys.interpreter(), "-s", "-E", str(lab.runtime / "program/supervisor.py"), lab.lab_id],
+            cgroups.launcher(lab, "supervisor", argv),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

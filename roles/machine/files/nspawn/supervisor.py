@@ -1,7 +1,7 @@
 """The daemon of one lab: boots its machines, boots them again when they reboot, plugs their ports, keeps stand-ins up.
 
-Usage: supervisor.py LAB_ID (started by lab.py, detached). It holds a lock for life, which is how others know that it
-lives, and answers requests on a unix socket (control.py), one JSON object a line.
+Usage: supervisor.py LAB_ID (started by lab.py, detached, in its control group). It holds a lock for life, which is how
+others know that it lives, and answers requests on a unix socket (control.py), one JSON object a line.
 """
 
 from __future__ import annotations
@@ -135,7 +135,6 @@ def main() -> int:
         except BlockingIOError:
             print(f"lab {lab.lab_id} has a living supervisor already", file=sys.stderr)
             return 1
-        cgroups.enter(lab, "supervisor")
         (lab.runtime / "supervisor.pid").write_text(f"{os.getpid()}\n")
         asyncio.run(serve(lab))
     return 0
