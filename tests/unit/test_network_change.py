@@ -5,14 +5,14 @@ from __future__ import annotations
 import fcntl
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hypervisor import change, effect
+from hypervisor import backups, change, effect
 
 
 class Host:
@@ -55,11 +55,12 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     one = Host(tmp_path)
     places = {"ETC": "etc", "UNITS": "units", "INTERFACES": "interfaces", "LAUNCHER": "launcher"}
     for name, where in places.items():
-        for module in (change, effect):
-            monkeypatch.setattr(module, name, tmp_path / where)
-    for name, where in {"STATE": "state", "RUN": "run", "LOGS": "logs"}.items():
+        for module in (backups, change, effect):
+            monkeypatch.setattr(module, name, tmp_path / where, raising=False)
+    monkeypatch.setattr(backups, "STATE", tmp_path / "state")
+    for name, where in {"RUN": "run", "LOGS": "logs"}.items():
         monkeypatch.setattr(change, name, tmp_path / where)
-    for module in (change, effect):
+    for module in (backups, change, effect):
         monkeypatch.setattr(module, "run", one.run)
     monkeypatch.setattr(change, "boot_id", lambda: one.boot)
     monkeypatch.setattr(change, "now", lambda: one.seconds)
@@ -210,23 +211,21 @@ def test_interfaces_that_somebody_edited_since_stay(host: Host, capsys: pytest.C
 def test_the_last_ten_backups_are_kept_and_an_armed_one_always(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     paths = standing(host)
     told(host, "arm", *paths)
-    first = json.loads(capsys.readouterr().out)["backup"]
-    (host.root / "state/backup" / first).rename(host.root / "state/backup/00000000T000000-1")
-    armed: dict[str, Any] = {**(change.pending() or {}), "backup": "00000000T000000-1"}
-    (host.root / "state/pending.json").write_text(json.dumps(armed))
-    for number in range(12):
-        name = f"20260101T0000{number:02}-1"
-        change.backup({"paths": paths, "folders": [], "bridge": "nobr0"}, name)
-    kept = sorted(path.name for path in (host.root / "state/backup").iterdir())
-    assert kept == ["00000000T000000-1", *(f"20260101T0000{number:02}-1" for number in range(2, 12))]
+    names = [json.loads(capsys.readouterr().out)["backup"]]
+    for _ in range(backups.KEPT + 2):
+        told(host, "backup", *paths)
+        names.append(capsys.readouterr().out.strip())
+    assert len(set(names)) == backups.KEPT + 3
+    assert {path.name for path in backups.there()} == {names[0], *names[-backups.KEPT :]}
 
 
 def test_a_clock_that_was_set_back_takes_no_backup_away(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that has just been made is behind all others, and is what a damaged marker falls back on."""
     paths = standing(host)
-    for number in range(change.KEPT + 2):
-        change.backup({"paths": paths, "folders": [], "bridge": "nobr0"}, f"20360101T0000{number:02}-{90 + number}")
-    monkeypatch.setattr(change.time, "gmtime", lambda *_: (2026, 1, 1, 0, 0, 0, 3, 1, 0))
+    for number in range(backups.KEPT + 2):
+        armed = {"backup": f"20360101T0000{number:02}-{90 + number}"}
+        backups.make({"paths": paths, "folders": [], "bridge": "nobr0"}, armed)
+    monkeypatch.setattr(backups.time, "gmtime", lambda *_: (2026, 1, 1, 0, 0, 0, 3, 1, 0))
     names = []
     for text in ("first", "second", "third"):
         host.put("etc/rules.v4", text)
@@ -234,14 +233,41 @@ def test_a_clock_that_was_set_back_takes_no_backup_away(host: Host, monkeypatch:
         armed = change.pending()
         assert armed is not None
         names.append(armed["backup"])
-        assert change.backups()[-1].name == armed["backup"]
+        assert backups.there()[-1].name == armed["backup"]
         host.put("etc/rules.v4", "changed")
         if text == "second":
             (host.root / "state/pending.json").write_text('{"cut": "short"}')
         told(host, "rollback")
         assert host.path("etc/rules.v4").read_text() == text
     assert len(set(names)) == 3
-    assert len(change.backups()) == change.KEPT
+    assert len(backups.there()) == backups.KEPT
+
+
+@pytest.mark.parametrize("lost", ["folder", "manifest", "copy", "damaged", "not ours"])
+def test_a_lost_backup_takes_bridge_and_rules_away(host: Host, capsys: pytest.CaptureFixture[str], lost: str) -> None:
+    """Nothing can go back: the guests are cut off, the host stays as reachable as it was without us, and it is said."""
+    told(host, "arm", *standing(host))
+    armed = change.pending()
+    assert armed is not None
+    folder = host.root / "state/backup" / armed["backup"]
+    if lost == "folder":
+        shutil.rmtree(folder)
+    elif lost == "copy":
+        next(folder.glob("*rules.v4")).unlink()
+    elif lost == "manifest":
+        (folder / "manifest.json").unlink()
+    else:
+        (folder / "manifest.json").write_text('{"paths": ' if lost == "damaged" else "[]")
+    changed(host)
+    after, host.seconds = host.tree(), 1000
+    host.calls.clear()
+    assert change.honour()
+    assert host.calls[-2:] == ["launcher remove", "systemctl stop glasslab-network-rollback.timer"]
+    assert host.tree() == after
+    assert change.pending() is None
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert str(folder) in said
+    assert said.endswith("the bridge nobr0 and the rules are taken away; run playbooks/network.yml again")
 
 
 def test_a_changed_file_restarts_who_reads_it_and_no_other(host: Host) -> None:
