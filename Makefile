@@ -15,7 +15,9 @@ PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
 GIVEN := QUESTION SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
-GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON
+GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT
+GIVEN += SPLUNK_URL SPLUNK_SSH SPLUNK_APP SPLUNK_TOKEN SPLUNK_TOKEN_FILE HEC_URL HEC_CA HEC_INDEX HEC_TOKEN HEC_TOKEN_FILE
+GIVEN += HEC_TOKEN_ACK HEC_TOKEN_ACK_FILE HEC_TOKEN_DISABLED HEC_TOKEN_DISABLED_FILE
 # As it was typed: of a value given on its command line, make would expand what follows a dollar sign, and run $$(shell ...).
 $(foreach name,$(GIVEN),$(if $(filter command,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
 export $(GIVEN)
@@ -88,6 +90,9 @@ test-emulated: root setup-lab ## A real machine behind the Proxmox double: Packe
 verify-proxmox: setup ## The Proxmox scenario on a live host, asked first: make verify-proxmox PROXMOX_HOST=... PROXMOX_TOKEN_SECRET_FILE=...
 	@$(PYTHON) scripts/verify_proxmox.py
 
+verify-splunk: setup ## What only a real Splunk can show, asked first: make verify-splunk SPLUNK_URL=https://splunk.example:8089
+	@$(PYTHON) scripts/verify_splunk.py
+
 soak: root setup-lab ## The long forms of the same tests: every failure of the log at every commit, the demo killed at many moments
 	@$(AS_ROOT) $(PYTHON) scripts/test.py --soak
 
@@ -110,4 +115,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab template test test-emulated verify-proxmox soak bench lint unit lock root help
+.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab template test test-emulated verify-proxmox soak bench lint unit lock root help verify-splunk

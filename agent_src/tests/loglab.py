@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from glasslab.collector.conf import Config, load_config
+from glasslab.collector.config import Config, load_config
 from glasslab.collector.server import start
 from glasslab.collector.store import FILE, Store
 

@@ -13,7 +13,7 @@ from agent_lab import (
     ScriptedModel,
     turn,
 )
-from glasslab.collector.conf import CONTENT_LIMIT
+from glasslab.collector.config import CONTENT_LIMIT
 from glasslab.statuses import EXIT_CODES
 from glasslab.tooltypes import ToolResult
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from glasslab.collector.conf import ConfError, load, load_config, parse
+from glasslab.collector.conf import ConfError, load, parse
+from glasslab.collector.config import load_config
 from loglab import ACK_TOKEN, AGENT_TOKEN, ANY_TOKEN, DISABLED_TOKEN, MCP_TOKEN, make_home
 
 TEXT = """\
@@ -130,6 +131,14 @@ FAULTS = {
     "index unknown": (_set("inputs.conf", "[http://agent]\nindexes = agents, nowhere"), "index nowhere"),
     "index outside the list": (_set("inputs.conf", "[http://agent]\nindex = other"), "index = other"),
     "index disabled": (_set("indexes.conf", "[agents]\ndisabled = 1"), "index agents"),
+    "kept for no time": (
+        _set("indexes.conf", "[agents]\nfrozenTimePeriodInSecs = 0"),
+        "[agents] frozenTimePeriodInSecs = 0",
+    ),
+    "kept in no room": (
+        _set("indexes.conf", "[agents]\nmaxTotalDataSizeMB = 1GB"),
+        "[agents] maxTotalDataSizeMB = 1GB",
+    ),
     "management port": (_set("web.conf", "[settings]\nmgmtHostPort = 8089"), "mgmtHostPort = 8089"),
     "body limit": (_set("limits.conf", "[http_input]\nmax_content_length = 5MB"), "max_content_length = 5MB"),
     "not UTF-8": (_not_utf8, "inputs.conf: not UTF-8"),

@@ -8,6 +8,7 @@ from typing import Final
 
 MOST_CHANNELS: Final = 1000
 MOST_PENDING: Final = 10_000
+NEAR: Final = 0.8  # of the most, from which on it is said
 
 
 class Acks:
@@ -26,6 +27,12 @@ class Acks:
         """Return whether a channel holds as many ids that nobody asked for as it may."""
         with self._lock:
             return len(self._pending.get((token, channel), ())) >= MOST_PENDING
+
+    @property
+    def near(self) -> bool:
+        """Whether some channel comes near to being full."""
+        with self._lock:
+            return any(len(pending) >= NEAR * MOST_PENDING for pending in self._pending.values())
 
     def add(self, token: str, channel: str) -> int:
         """Return the id of a POST that is on disk."""

@@ -11,7 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from glasslab.collector.conf import ConfError, load_config
+from glasslab.collector.conf import ConfError
+from glasslab.collector.config import load_config
 from glasslab.collector.server import search_tokens, start
 from glasslab.collector.store import FILE, Store, StoreError
 from glasslab.httpserver import ServeError
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             raise ServeError(f"--max-connections {args.max_connections}: give 1 or more")
         config = load_config(args.splunk_home)
         tokens = search_tokens(args.search_token_file) if args.search_token_file else []
-        store = Store(config.home / FILE)
+        store = Store(config.home / FILE, config.retention)
         servers = start(config, store, args.host, tokens, args.max_connections)
     except (ConfError, ServeError, StoreError) as error:
         if store is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from glasslab.collector.conf import Token
+from glasslab.collector.config import Token
 
 SAFE_KEYS: Final = frozenset({"time", "host", "source", "sourcetype", "index", "event", "fields"})
 PLAIN_DECIMAL: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?")
@@ -60,6 +60,8 @@ NO_QUERY_AUTHORIZATION: Final = Reply(400, 16, "Query string authorization is no
 HEALTHY: Final = Reply(200, 17, "HEC is healthy")
 QUEUES_FULL: Final = Reply(503, 18, "HEC is unhealthy, queues are full")
 CLOSING: Final = Reply(503, 23, "Server is shutting down")
+QUEUE_NEAR: Final = Reply(200, 24, "HEC is healthy, its queue near capacity")
+ACKS_NEAR: Final = Reply(200, 25, "HEC is healthy, an ACK channel near capacity")
 ACKS_FULL: Final = Reply(429, 27, "ACK channel at capacity")
 NOT_FOUND: Final = Reply(404, 404, "The requested URL was not found on this server.")
 NOT_ALLOWED: Final = Reply(405, 405, "Method Not Allowed")

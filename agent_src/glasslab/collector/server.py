@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 from glasslab.collector import hec, search
 from glasslab.collector.ack import Acks
-from glasslab.collector.conf import Config, Token
+from glasslab.collector.config import Config, Token
 from glasslab.collector.hec import Reply
 from glasslab.collector.store import BusyError, Store, WriteError
 from glasslab.httpserver import BadRequestError, Handler, ServeError, Server, tls_context
@@ -59,10 +59,15 @@ class HecHandler(Handler):
         """Tell the health; anything else that exists is for POST."""
         path = self._path()
         if path in HEALTH_PATHS:
-            store_full = self.server.store.full
-            return self._reply(hec.CLOSING if self.server.closing else hec.QUEUES_FULL if store_full else hec.HEALTHY)
+            return self._reply(self._health())
         known = path is not None and path in EVENT_PATHS | RAW_PATHS | ACK_PATHS
         self._reply(hec.NOT_ALLOWED if known else hec.NOT_FOUND)
+
+    def _health(self) -> Reply:
+        store = self.server.store
+        if self.server.closing or store.full:
+            return hec.CLOSING if self.server.closing else hec.QUEUES_FULL
+        return hec.QUEUE_NEAR if store.near else hec.ACKS_NEAR if self.server.acks.near else hec.HEALTHY
 
     def do_POST(self) -> None:
         """Take events, or tell acknowledgements."""

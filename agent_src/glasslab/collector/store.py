@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import os
 import sqlite3
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from glasslab.collector.config import Retention
 from glasslab.collector.hec import Event
+from glasslab.collector.retention import Keeper
 
 FILE: Final = Path("var/lib/splunk/glasslab/events.sqlite3")
 MOST_WAITING: Final = 1000
 MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
 COMMIT_EVENTS: Final = 5000
-SCHEMA: Final = """
+NEAR: Final = 0.8  # of what may wait, from which on it is said
+CHECK_SECONDS: Final = 20.0
+LEAST_FREE: Final = 1024 * 1024  # bytes without which a disk that refused is not asked again
+# What a page lists: few events have one of these sourcetypes. A query has to repeat both texts to be answered by it.
+KIND: Final = "CASE WHEN json_valid(raw) THEN json_extract(raw, '$.kind') END"
+LISTED: Final = "sourcetype IN ('agent:session', 'agent:network')"
+SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY,
     time REAL NOT NULL,
@@ -34,6 +44,8 @@ CREATE TABLE IF NOT EXISTS events (
 );
 CREATE INDEX IF NOT EXISTS events_by_session ON events (session_id, time);
 CREATE INDEX IF NOT EXISTS events_by_sourcetype ON events (sourcetype, time);
+CREATE INDEX IF NOT EXISTS events_by_age ON events ("index", time);
+CREATE INDEX IF NOT EXISTS events_by_kind ON events ({KIND}, time) WHERE {LISTED};
 """
 INSERT: Final = (
     'INSERT INTO events (time, host, source, sourcetype, "index", raw, session_id, fields, received)'
@@ -51,7 +63,7 @@ class BusyError(Exception):
 
 
 class WriteError(Exception):
-    """The disk refused; nothing of the POST was kept."""
+    """The events could not be written; nothing of the POST was kept."""
 
 
 class _Waiting:
@@ -69,9 +81,14 @@ class _Waiting:
 class Store:
     """The events on disk. `add` returns when they are there; POSTs that wait at the same time share one commit."""
 
-    def __init__(self, path: Path) -> None:
-        """Open or create the file, check its integrity and start the writer. Raises StoreError."""
+    def __init__(self, path: Path, retention: Retention | None = None) -> None:
+        """Open or create the file, check its integrity and start the writer. Raises StoreError.
+
+        Without `retention` events stay for ever.
+        """
         self.path = path
+        self._keeper = Keeper(retention) if retention else None
+        self._disk_full = False
         self._change = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
@@ -89,27 +106,54 @@ class Store:
                 f"cannot write in {path.parent}: {error.strerror}; let the collector's user write"
             ) from None
         except sqlite3.Error as error:
-            raise StoreError(f"cannot use {path}: {error}; move the file away or give its user access") from None
+            raise StoreError(
+                f"cannot use {path}: {error}; give the collector's user access, or move the file away (a new one is "
+                f"made; `sqlite3 FILE .recover` may save what was in it)"
+            ) from None
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def _prepare(self) -> None:
         self._writing.execute("PRAGMA journal_mode=WAL")
         self._writing.execute("PRAGMA synchronous=FULL")
-        (found,) = self._writing.execute("PRAGMA quick_check(1)").fetchone()
+        self._check()
+        self._writing.executescript(SCHEMA)
+
+    def _check(self) -> None:
+        until = time.monotonic() + CHECK_SECONDS
+        self._writing.set_progress_handler(lambda: int(time.monotonic() > until), 100_000)
+        try:
+            (found,) = self._writing.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+                raise
+            rest = f"sqlite3 {self.path} 'PRAGMA quick_check' checks all of it while the collector is stopped"
+            print(f"{self.path} is too large to be checked whole within {CHECK_SECONDS:g} s: {rest}", file=sys.stderr)
+            return
+        finally:
+            self._writing.set_progress_handler(None, 0)
         if found != "ok":
             raise sqlite3.DatabaseError(f"integrity check: {' '.join(found.split())}")
-        self._writing.executescript(SCHEMA)
 
     @property
     def full(self) -> bool:
-        """Whether the next POST would be refused."""
+        """Whether the next POST would be refused: too much waits, or the disk is full."""
+        if self._disk_full:
+            place = os.statvfs(self.path.parent)
+            if place.f_bavail * place.f_frsize < LEAST_FREE:
+                return True
         return len(self._waiting) >= MOST_WAITING or self._waiting_bytes >= MOST_WAITING_BYTES
+
+    @property
+    def near(self) -> bool:
+        """Whether little more may wait."""
+        return len(self._waiting) >= NEAR * MOST_WAITING or self._waiting_bytes >= NEAR * MOST_WAITING_BYTES
 
     def add(self, events: Sequence[Event]) -> None:
         """Keep the events of one POST, all or none, and return when they are on disk.
 
-        Raises BusyError when too much waits already or the store closes, WriteError when the disk refuses.
+        Raises BusyError when too much waits already, the disk is full or the store closes, WriteError when it cannot
+        be written.
         """
         if not events:
             return
@@ -122,12 +166,16 @@ class Store:
             self._change.notify()
         waiting.done.wait()
         if waiting.error is not None:
-            raise WriteError(waiting.error)
+            raise BusyError if self._disk_full else WriteError(waiting.error)
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[_Waiting] | None:
+        """Return what is to be written next: nothing when the keeper's look is due, None when the store closes."""
         with self._change:
-            while not self._waiting and not self._closing:
-                self._change.wait()
+            while not self._waiting:
+                seconds = self._keeper.seconds if self._keeper else None
+                if self._closing or seconds == 0:
+                    return None if self._closing else []
+                self._change.wait(seconds)
             taken: list[_Waiting] = []
             events = 0
             while self._waiting and (not taken or events < COMMIT_EVENTS):
@@ -137,18 +185,28 @@ class Store:
             return taken
 
     def _write(self) -> None:
-        while taken := self._take():
-            error = None
-            try:
-                self._commit(taken)
-            except Exception as problem:  # whatever it is, the POSTs get their answer and the writer goes on
-                error = f"{problem}" or type(problem).__name__
-                print(f"events not written to {self.path}: {error}", file=sys.stderr, flush=True)
-                with contextlib.suppress(sqlite3.Error):
-                    self._writing.rollback()
+        while (taken := self._take()) is not None:
+            error = self._try(functools.partial(self._commit, taken), "events not written to") if taken else None
             for waiting in taken:
                 waiting.error = error
                 waiting.done.set()
+            # Under load too, between commits: a log that is never idle is the one that has to be kept small.
+            if self._keeper and not self._keeper.seconds:
+                self._try(functools.partial(self._keeper.look, self._writing), "old events not deleted from")
+
+    def _try(self, work: Callable[[], object], failed: str) -> str | None:
+        """Do what writes; return why it failed. Whatever it is, the POSTs get their answer and the writer goes on."""
+        try:
+            work()
+            self._disk_full = False
+        except Exception as problem:
+            self._disk_full = getattr(problem, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+            error = f"{problem}" or type(problem).__name__
+            print(f"{failed} {self.path}: {error}", file=sys.stderr, flush=True)
+            with contextlib.suppress(sqlite3.Error):
+                self._writing.rollback()
+            return error
+        return None
 
     def _commit(self, taken: list[_Waiting]) -> None:
         now = time.time()
@@ -161,14 +219,17 @@ class Store:
         self._writing.executemany(INSERT, rows)
         self._writing.execute("COMMIT")  # WAL and synchronous=FULL: the log is synced before this returns
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection that can read and nothing else."""
+        with contextlib.closing(sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)) as database:
+            yield database
+
     def select(self, where: str, values: Sequence[str | int]) -> Iterator[Event]:
         """Yield events by time, those of one moment in the order of arrival. `where` is the caller's own SQL text."""
-        reading = sqlite3.connect(f"{self.path.as_uri()}?mode=ro", uri=True)
-        try:
-            for row in reading.execute(f"{SELECT} WHERE {where} ORDER BY time, id", values):
+        with self.reading() as database:
+            for row in database.execute(f"{SELECT} WHERE {where} ORDER BY time, id", values):
                 yield Event(*row)
-        finally:
-            reading.close()
 
     def close(self) -> None:
         """Write what waits, then close the file."""

@@ -1,0 +1,186 @@
+"""What stays in the store, for how long, and what a disk that is full or too large to check does."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glasslab.collector import retention as retention_module
+from glasslab.collector import store as store_module
+from glasslab.collector.ack import Acks
+from glasslab.collector.config import Retention, load_config
+from glasslab.collector.hec import Event
+from glasslab.collector.retention import Keeper
+from glasslab.collector.store import KIND, LISTED, Store, StoreError
+from loglab import Lab, envelope, start_lab
+
+NOW = time.time()
+EVENT = Event(time=NOW, host="h", source="s", sourcetype="t", index="agents", raw="{}")
+FOR_EVER = Retention({"agents": 10**9}, 2**40)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "events.sqlite3")
+    yield store
+    store.close()
+
+
+def texts(store: Store) -> list[str]:
+    return [event.raw for event in store.select("1", ())]
+
+
+def aged(days: float, index: str = "agents") -> Event:
+    return replace(EVENT, time=NOW - days * 86400, index=index, raw=f"{index} {days:g}")
+
+
+def test_events_older_than_their_index_keeps_them_go(store: Store) -> None:
+    store.add([aged(days, index) for index in ("agents", "other") for days in (0, 5, 9, 11, 40)])
+    keeper = Keeper(Retention({"agents": 10 * 86400, "other": 4 * 86400}, 2**40))
+    assert keeper.look(store._writing) == 6
+    assert texts(store) == ["agents 9", "agents 5", "agents 0", "other 0"]
+
+
+def test_the_oldest_go_when_all_take_more_room_than_they_may(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention_module, "BATCH", 10)
+    store.add([replace(EVENT, raw=f"{number:03} " + "x" * 20_000) for number in range(100)])
+    keeper = Keeper(Retention({"agents": 10**9}, 1_000_000))
+    looks = 0
+    while not keeper.seconds:
+        keeper.look(store._writing)
+        looks += 1
+    kept = [int(text[:3]) for text in texts(store)]
+    assert kept == list(range(100 - len(kept), 100))
+    assert 30 <= len(kept) <= 50
+    assert looks == (100 - len(kept)) // 10 + 1
+    assert Keeper(FOR_EVER).look(store._writing) == 0
+
+
+def test_a_store_that_is_never_idle_is_kept_small_too(tmp_path: Path) -> None:
+    store = Store(tmp_path / "events.sqlite3", Retention({"agents": 10 * 86400}, 2**40))
+    try:
+        store.add([aged(20)])
+        store._keeper._next = 0.0  # type: ignore[union-attr]  # due again
+        store.add([aged(1)])
+        store.add([aged(0)])  # the writer has looked when it takes this
+        assert texts(store) == ["agents 1", "agents 0"]
+    finally:
+        store.close()
+
+
+def test_retention_is_read_from_indexes_conf(tmp_path: Path) -> None:
+    from loglab import make_home
+
+    make_home(tmp_path)
+    rules = load_config(tmp_path).retention
+    assert rules.seconds["agents"] == 188697600
+    assert rules.total_bytes == 2 * 500_000 * 1024**2
+    conf = tmp_path / "etc/apps/glasslab/local/indexes.conf"
+    conf.write_text(
+        "[agents]\nfrozenTimePeriodInSecs = 86400\nmaxTotalDataSizeMB = 100\n[other]\nmaxTotalDataSizeMB = 1\n"
+    )
+    rules = load_config(tmp_path).retention
+    assert (rules.seconds["agents"], rules.seconds["other"]) == (86400, 188697600)
+    assert rules.total_bytes == 101 * 1024**2
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = start_lab(tmp_path / "splunk")
+    yield lab
+    lab.stop()
+
+
+def answer(lab: Lab, body: bytes) -> tuple[int, int]:
+    got = lab.post(body)
+    return got.status_code, got.json()["code"]
+
+
+def health(lab: Lab) -> tuple[int, int]:
+    with lab.session() as session:
+        got = session.get(f"{lab.hec_url}/services/collector/health", timeout=10)
+    return got.status_code, got.json()["code"]
+
+
+def test_a_full_disk_is_503_and_loses_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite says of its own bound on pages what it says of a disk without room."""
+    (pages,) = lab.store._writing.execute("PRAGMA page_count").fetchone()
+    lab.store._writing.execute(f"PRAGMA max_page_count = {pages + 100}")
+    accepted = []
+    for number in range(40):
+        status, code = answer(lab, envelope(f"{number:02} " + "x" * 20_000))
+        if status == 200:
+            accepted.append(f"{number:02}")
+        else:
+            assert (status, code) == (503, 9)
+    assert 5 <= len(accepted) < 40
+    assert [text[:2] for text in lab.rows()] == accepted
+    # While the disk has no room, the next POST is not even tried, and the health says so.
+    monkeypatch.setattr(store_module, "LEAST_FREE", 2**62)
+    assert answer(lab, envelope("a")) == (503, 9)
+    assert health(lab) == (503, 18)
+    monkeypatch.undo()
+    assert health(lab) == (200, 17)
+    lab.store._writing.execute(f"PRAGMA max_page_count = {pages + 10_000}")
+    assert answer(lab, envelope("room again")) == (200, 0)
+    assert [text[:2] for text in lab.rows()] == [*accepted, "ro"]
+
+
+def test_health_says_when_little_room_is_left(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "NEAR", 0.0)
+        assert health(lab) == (200, 24)
+    acks = Acks()
+    lab.servers[0].acks = acks
+    monkeypatch.setattr("glasslab.collector.ack.MOST_PENDING", 10)
+    for number in range(10):
+        assert health(lab) == (200, 25 if number >= 8 else 17)
+        assert acks.full("token", "channel") is False
+        acks.add("token", "channel")
+    assert acks.full("token", "channel") is True
+
+
+def test_a_store_too_large_to_check_in_time_is_used_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "events.sqlite3"
+    store = Store(path)
+    store.add([replace(EVENT, raw="x" * 200) for _ in range(5000)])
+    store.close()
+    monkeypatch.setattr(store_module, "CHECK_SECONDS", -1.0)
+    store = Store(path)
+    try:
+        store.add([EVENT])
+        assert len(texts(store)) == 5001
+    finally:
+        store.close()
+    assert "too large to be checked whole" in capsys.readouterr().err
+
+
+def test_a_damaged_store_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "events.sqlite3"
+    store = Store(path)
+    store.add([replace(EVENT, raw="x" * 3000) for _ in range(500)])
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[200_000:400_000] = b"\xff" * 200_000
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match=r"events.sqlite3.*integrity check.*move the file away.*\.recover"):
+        Store(path)
+
+
+def test_what_a_page_lists_is_found_by_an_index(store: Store) -> None:
+    store.add(
+        [replace(EVENT, sourcetype="agent:network", raw=raw) for raw in ('{"kind":"network.receipt"}', "no JSON")]
+    )
+    query = f"SELECT raw FROM events WHERE {LISTED} AND {KIND} = 'network.receipt' ORDER BY time DESC"
+    with store.reading() as database:
+        assert database.execute(query).fetchall() == [('{"kind":"network.receipt"}',)]
+        plan: list[Any] = database.execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            database.execute("DELETE FROM events")
+    assert "USING INDEX events_by_kind" in plan[0][-1]

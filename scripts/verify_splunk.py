@@ -1,0 +1,207 @@
+"""make verify-splunk SPLUNK_URL=https://splunk.example:8089: what only a real Splunk can show, by its REST API.
+
+It sends the cases of tests/splunk/hec_contract.yml to the HTTP Event Collector, and runs every saved search of the app
+and every search behind its views. It says what it will create, and asks (CONFIRM=1 answers). The result is written as
+Markdown for docs/VERIFICATION.md, to the file RESULT (verify-splunk.md). Exit code: 0 all as published, 1 something is
+not, 2 not run.
+
+From the environment, secrets also as NAME_FILE: SPLUNK_URL (the management port), SPLUNK_TOKEN (may search the index
+and read the app), HEC_URL (default: SPLUNK_URL's host, port 8088), HEC_TOKEN (of the agent: its one index is HEC_INDEX,
+without useACK), HEC_TOKEN_ACK (the same with useACK) and HEC_TOKEN_DISABLED (a disabled one), without which their cases
+are not run, HEC_INDEX (agents), HEC_CA (what certificates are verified by; default: public CAs), SPLUNK_APP (glasslab).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from lab import ROOT, fail, run
+
+sys.path.append(str(ROOT / "tests" / "splunk"))
+
+import requests
+
+import contract
+from glasslab.collector.conf import parse
+from liveapp import LiveError, Search, Splunk
+
+APP = ROOT / "roles" / "splunk" / "files" / "app" / "default"
+INDEXING_SECONDS = 60.0  # that an event may take from its 200 to the index
+SETTLE = 0.25  # of that time, in which what should not be there may still turn up
+Row = tuple[str, str, str]  # what, outcome, detail
+
+
+def given(name: str, default: str = "") -> str:
+    """A value of the environment."""
+    return os.environ.get(name, "").strip() or default
+
+
+def secret(name: str) -> str:
+    """A secret of the environment, or of the file that it names; empty when there is none."""
+    file = given(f"{name}_FILE")
+    if file and not Path(file).is_file():
+        fail(f"{name}_FILE={file}: there is no such file")
+    return Path(file).read_text(encoding="utf-8").strip() if file else given(name)
+
+
+def places() -> tuple[Splunk, contract.Target]:
+    """Splunk and its HEC as the environment names them; ends with one line when something is missing."""
+    url = given("SPLUNK_URL").rstrip("/")
+    if urlsplit(url).scheme != "https" or not urlsplit(url).hostname:
+        fail(f"SPLUNK_URL={url!r}: give the management port, e.g. SPLUNK_URL=https://splunk.example:8089")
+    hec = given("HEC_URL", f"https://{urlsplit(url).hostname}:8088").rstrip("/")
+    if urlsplit(hec).scheme != "https":
+        fail(f"HEC_URL={hec!r}: give https")
+    ca = given("HEC_CA")
+    if ca and not Path(ca).is_file():
+        fail(f"HEC_CA={ca}: there is no such file; give the CA of Splunk's certificates (PEM)")
+    tokens = {"agent": secret("HEC_TOKEN"), "ack": secret("HEC_TOKEN_ACK"), "disabled": secret("HEC_TOKEN_DISABLED")}
+    for name, value in (("SPLUNK_TOKEN", secret("SPLUNK_TOKEN")), ("HEC_TOKEN", tokens["agent"])):
+        if not value:
+            fail(f"no {name}: set {name}_FILE to a file that holds it")
+    verify: str | bool = str(Path(ca).resolve()) if ca else True
+    known = {name: value for name, value in tokens.items() if value}
+    target = contract.Target(hec, known, given("HEC_INDEX", "agents"), verify, patience=INDEXING_SECONDS)
+    return Splunk(url, secret("SPLUNK_TOKEN"), verify, given("SPLUNK_APP", "glasslab")), target
+
+
+def ask(splunk: Splunk, target: contract.Target, mark: str, version: str) -> None:
+    """Say what is going to happen, and have it confirmed."""
+    runnable = [case for case in contract.cases() if not contract.missing(case, target)]
+    events = sum(len(case.get("stored", [])) for case in runnable)
+    print(f"{splunk.url} is {version}. This creates there, and leaves:")
+    print(f"  {events} events in index {target.index}, over {target.url}; their texts begin with or hold {mark}")
+    print(f"  search jobs of app {splunk.app}, which end by themselves")
+    print(f"Nothing is configured, changed or removed. `index={target.index} {mark}* | delete` would hide the events.")
+    sys.stdout.flush()
+    if given("CONFIRM") != "1" and not (sys.stdin.isatty() and input("yes, to go on: ").strip() == "yes"):
+        fail("nothing was done: answer yes at a terminal, or set CONFIRM=1")
+
+
+def contract_rows(splunk: Splunk, target: contract.Target, mark: str) -> list[Row]:
+    """The cases of the contract: each answer compared, then what is in the index under each mark."""
+    rows: list[Row] = []
+    runs: list[contract.Run] = []
+    for number, case in enumerate(contract.cases()):
+        reason = contract.missing(case, target)
+        if reason:
+            rows.append((case["name"], "not run", reason))
+            continue
+        try:
+            runs.append(contract.run(case, target, f"{mark}x{number:03}"))
+        except requests.RequestException as error:
+            rows.append((case["name"], "DIFFERS", f"no answer: {' '.join(str(error).split())[:200]}"))
+    begun = time.monotonic()
+    while True:
+        found = splunk.find(target.index, f"{mark}x*")
+        stored = {one.mark: [item for item in found if one.mark in item.raw] for one in runs}
+        lacking = [one for one in runs if len(stored[one.mark]) < len(one.case.get("stored", []))]
+        passed = time.monotonic() - begun
+        if passed >= INDEXING_SECONDS or (not lacking and passed >= INDEXING_SECONDS * SETTLE):
+            break
+        time.sleep(min(2.0, INDEXING_SECONDS / 4))
+    for one in runs:
+        faults = one.faults + contract.faults_of_stored(one, stored[one.mark])
+        rows.append((one.case["name"], "DIFFERS" if faults else "as published", "; ".join(faults)))
+    return rows
+
+
+def searched(splunk: Splunk, searches: list[Search], what: str) -> list[Row]:
+    """Run searches; a row each."""
+    rows: list[Row] = []
+    for search in searches:
+        try:
+            found = splunk.run(search)
+            rows.append((f"{what} {search.owner}", "runs", f"{len(found)} results"))
+        except LiveError as error:
+            rows.append((f"{what} {search.owner}", "FAILS", str(error)))
+    return rows
+
+
+def app_rows(splunk: Splunk) -> list[Row]:
+    """Every saved search and view of the app, and those of this checkout that are not there."""
+    rows: list[Row] = []
+    file = APP / "savedsearches.conf"
+    own = parse(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    wanted = {name for name, settings in own.items() if "search" in settings}
+    folder = APP / "data" / "ui" / "views"
+    views_wanted = {path.stem for path in folder.glob("*.xml")} if folder.is_dir() else set()
+    try:
+        saved, views = splunk.saved_searches(), splunk.views()
+    except LiveError as error:
+        return [(f"app {splunk.app}", "FAILS", str(error))]
+    rows += [(f"search {name}", "FAILS", "is not in the app there") for name in sorted(wanted - set(saved))]
+    rows += [(f"view {name}", "FAILS", "is not in the app there") for name in sorted(views_wanted - set(views))]
+    rows += searched(splunk, [saved[name] for name in sorted(saved)], "search")
+    for name in sorted(views):
+        rows += searched(splunk, views[name], "view")
+    return rows
+
+
+def markdown(version: str, mark: str, groups: dict[str, list[Row]]) -> str:
+    """The result as a section for docs/VERIFICATION.md."""
+    lines = [
+        f"## Splunk, {datetime.now(UTC):%Y-%m-%d %H:%MZ}",
+        "",
+        f"`make verify-splunk` against {version}; what it stored holds `{mark}`.",
+        "A search that runs is one that Splunk parsed and ran without an error; how a view looks was not seen.",
+    ]
+    for title, rows in groups.items():
+        lines += ["", f"### {title}: {tally(rows)}", "", "| what | outcome | detail |", "|---|---|---|"]
+        lines += [f"| {' | '.join(cell(text) for text in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def cell(text: str) -> str:
+    """A text in one cell of a table, whatever Splunk put into it."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;")[:500]
+
+
+def tally(rows: list[Row]) -> str:
+    """How many rows had which outcome."""
+    outcomes = [row[1] for row in rows]
+    return ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes)) or "none there"
+
+
+def main() -> None:
+    """Ask, run, write."""
+    splunk, target = places()
+    mark = f"glasslab{uuid.uuid4().hex[:10]}"
+    try:
+        version = splunk.version()
+    except LiveError as error:
+        fail(f"{splunk.url}: {error}; check SPLUNK_URL, SPLUNK_TOKEN and HEC_CA")
+    ask(splunk, target, mark, version)
+    groups: dict[str, Callable[[], list[Row]]] = {
+        "HEC contract": lambda: contract_rows(splunk, target, mark),
+        f"App {splunk.app}": lambda: app_rows(splunk),
+    }
+    done: dict[str, list[Row]] = {}
+    for title, work in groups.items():
+        try:
+            done[title] = work()
+        except LiveError as error:
+            done[title] = [(title, "FAILS", str(error))]
+        print(f"{title}: {tally(done[title])}", flush=True)
+        for row in done[title]:
+            if row[1] in ("DIFFERS", "FAILS"):
+                print(f"  {cell(row[0])}: {row[1]}: {cell(row[2])}")
+    file = Path(given("RESULT", "verify-splunk.md"))
+    try:
+        file.write_text(markdown(version, mark, done), encoding="utf-8")
+    except OSError as error:
+        fail(f"RESULT={file}: {error.strerror}")
+    print(f"written to {file}")
+    sys.exit(any(row[1] in ("DIFFERS", "FAILS") for rows in done.values() for row in rows))
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,98 @@
+"""A double of Splunk's management port, as far as `make verify-splunk` asks it. It runs no SPL."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from glasslab.httpserver import Handler, Server, tls_context
+
+TOKEN = "live-token"
+STUDIO = {
+    "dataSources": {
+        "ds_base": {
+            "type": "ds.search",
+            "options": {"query": "index=agents $session$", "queryParameters": {"earliest": "$time.earliest$"}},
+        },
+        "ds_more": {"type": "ds.chain", "name": "chained", "options": {"extend": "ds_base", "query": "| stats count"}},
+        "ds_test": {"type": "ds.test", "options": {}},
+    }
+}
+VIEWS = {
+    "of_studio": f'<dashboard version="2"><definition><![CDATA[{json.dumps(STUDIO)}]]></definition></dashboard>',
+    "simple": "<form><row><panel><table><search><query>index=agents $x$ | table a</query><earliest>-1h</earliest>"
+    "</search></table></panel></row></form>",
+}
+FIND = re.compile(r'search index=(\S+) "([^"*]+)\*"')
+
+
+class SplunkDouble(Server):
+    """Listens on a free port. `database` is the collector's, whose events it finds; `fails`: what none may hold."""
+
+    def __init__(self, certificate: Path, database: Path, saved: dict[str, str]) -> None:
+        super().__init__("127.0.0.1", 0, _Handler, context=tls_context(certificate))
+        self.database, self.saved, self.views = database, saved, dict(VIEWS)
+        self.fails = "no such text"
+        self.searches: list[tuple[str, str]] = []
+        self.start()
+
+    def results(self, search: str) -> list[dict[str, str]]:
+        match = FIND.match(search)
+        if not match:
+            return [{"count": "1"}]
+        with sqlite3.connect(self.database) as database:
+            rows = database.execute(
+                'SELECT raw, printf("%.6f", time), host, source, sourcetype, "index" FROM events'
+                ' WHERE "index" = ? AND instr(raw, ?)',
+                (match[1], match[2]),
+            ).fetchall()
+        return [dict(zip(("_raw", "when", "host", "source", "sourcetype", "index"), row, strict=True)) for row in rows]
+
+
+class _Handler(Handler):
+    server: SplunkDouble
+
+    def _say(self, status: int, value: dict[str, Any]) -> None:
+        self.answer(status, json.dumps(value).encode(), "application/json")
+
+    def _allowed(self) -> bool:
+        if self.headers.get("Authorization") == f"Bearer {TOKEN}":
+            return True
+        self._say(401, {"messages": [{"type": "WARN", "text": "call not properly authenticated"}]})
+        return False
+
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        if not self._allowed():
+            return
+        if path == "/services/server/info":
+            content: dict[str, Any] = {"version": "10.4.4", "build": "abc", "product_type": "enterprise"}
+            self._say(200, {"entry": [{"name": "server-info", "content": content}]})
+        elif path == "/servicesNS/nobody/glasslab/saved/searches":
+            entries = [{"name": name, "content": {"search": text}} for name, text in self.server.saved.items()]
+            foreign = {"name": "of another app", "acl": {"app": "search"}, "content": {"search": "index=x"}}
+            self._say(200, {"entry": [*entries, foreign]})
+        elif path == "/servicesNS/nobody/glasslab/data/ui/views":
+            views = self.server.views.items()
+            self._say(200, {"entry": [{"name": name, "content": {"eai:data": source}} for name, source in views]})
+        else:
+            self._say(404, {"messages": [{"type": "ERROR", "text": "Not Found"}]})
+
+    def do_POST(self) -> None:
+        body = self.read_body(100_000).decode()
+        if not self._allowed():
+            return
+        form = {name: values[-1] for name, values in parse_qs(body).items()}
+        self.server.searches.append((form["search"], form["earliest_time"]))
+        if urlsplit(self.path).path != "/servicesNS/nobody/glasslab/search/jobs" or form["exec_mode"] != "oneshot":
+            self._say(404, {"messages": [{"type": "ERROR", "text": "Not Found"}]})
+        elif self.server.fails in form["search"]:
+            self._say(400, {"messages": [{"type": "FATAL", "text": "Unknown search command | 'sats'."}]})
+        else:
+            self._say(
+                200, {"messages": [{"type": "INFO", "text": "ok"}], "results": self.server.results(form["search"])}
+            )

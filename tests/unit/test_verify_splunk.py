@@ -1,0 +1,135 @@
+"""`make verify-splunk` against the collector's HEC and a double of Splunk's management port."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+sys.path += [str(ROOT / "agent_src" / "tests"), str(ROOT / "tests" / "splunk"), str(ROOT / "scripts")]
+
+import loglab
+import verify_splunk
+from glasslab.collector.conf import parse
+from glasslab.collector.store import FILE
+from liveapp import LiveError, searches_of
+from splunkdouble import TOKEN, VIEWS, SplunkDouble
+
+APP = ROOT / "roles/splunk/files/app/default"
+
+
+@dataclass
+class Place:
+    lab: loglab.Lab
+    double: SplunkDouble
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+
+    def run(self, **changed: str) -> tuple[int, str, str]:
+        """Run it as make would; return exit code, stdout and stderr."""
+        environment = {
+            "SPLUNK_URL": f"https://127.0.0.1:{self.double.port}",
+            "SPLUNK_TOKEN": TOKEN,
+            "HEC_URL": self.lab.hec_url,
+            "HEC_TOKEN": loglab.AGENT_TOKEN,
+            "HEC_TOKEN_ACK": loglab.ACK_TOKEN,
+            "HEC_TOKEN_DISABLED": loglab.DISABLED_TOKEN,
+            "HEC_CA": str(self.lab.ca),
+            "RESULT": str(self.folder / "result.md"),
+            "CONFIRM": "1",
+            **changed,
+        }
+        for name in [name for name in os.environ if name.startswith(("SPLUNK", "HEC"))]:
+            self.monkeypatch.delenv(name)
+        for name, value in environment.items():
+            self.monkeypatch.setenv(name, value)
+        self.monkeypatch.setattr(verify_splunk, "INDEXING_SECONDS", 0.05)
+        self.monkeypatch.setattr(sys, "stdin", io.StringIO())
+        with pytest.raises(SystemExit) as ended:
+            verify_splunk.main()
+        return int(ended.value.code or 0), *self.capsys.readouterr()
+
+    def result(self) -> str:
+        return (self.folder / "result.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Place]:
+    lab = loglab.start_lab(tmp_path / "splunk")
+    own = parse((APP / "savedsearches.conf").read_text(encoding="utf-8"))
+    saved = {name: settings["search"] for name, settings in own.items() if "search" in settings}
+    double = SplunkDouble(lab.home / "etc/auth/server.pem", lab.home / FILE, saved)
+    double.views |= {path.stem: VIEWS["simple"] for path in (APP / "data/ui/views").glob("*.xml")}
+    yield Place(lab, double, tmp_path, monkeypatch, capsys)
+    double.stop(seconds=0.2)
+    lab.stop()
+
+
+def test_all_as_published_is_written_down(place: Place) -> None:
+    code, said, errors = place.run()
+    assert (code, errors) == (0, "")
+    assert "events in index agents" in said
+    text = place.result()
+    assert "enterprise 10.4.4 (build abc)" in text
+    assert "| one event | as published |  |" in text
+    assert "| a few kilobytes of gzip that unpack to more than a body may hold | not run |" in text
+    assert "| view of_studio: chained | runs | 1 results |" in text
+    assert "DIFFERS" not in text
+    searches = [text for text, _ in place.double.searches]
+    assert "search index=agents * | stats count" in searches
+    assert ("search index=agents * | table a", "-1h") in place.double.searches
+    assert "search index=x" not in searches  # another app's
+    assert len(place.lab.rows()) == int(said.split(" events in index")[0].split()[-1])  # no more than was said
+
+
+def test_what_differs_is_named_and_exits_1(place: Place) -> None:
+    name = sorted(place.double.saved)[0]
+    del place.double.saved[name]
+    place.double.fails = "| table a"
+    # A token that may write elsewhere than its cases say: what they expect refused is taken.
+    code, said, _ = place.run(HEC_TOKEN=loglab.ANY_TOKEN)
+    assert code == 1
+    assert "an index that the token may not write to: DIFFERS: status is 200, not 400" in said
+    assert f"search {name}: FAILS: is not in the app there" in said
+    assert "view simple: FAILS: 400 FATAL: Unknown search command \\| 'sats'." in said
+    assert "| one event | DIFFERS | stored are [], not [" in place.result()
+
+
+def test_cases_without_their_token_are_not_run(place: Place) -> None:
+    assert place.run(HEC_TOKEN_ACK="", HEC_TOKEN_DISABLED="")[0] == 0
+    assert "| a disabled token | not run | no token of the kind disabled was given |" in place.result()
+    assert "| what is indexed is told once | not run | no token of the kind ack was given |" in place.result()
+
+
+REFUSALS = {
+    "not asked": ({"CONFIRM": ""}, "nothing was done"),
+    "no URL": ({"SPLUNK_URL": ""}, "SPLUNK_URL=''"),
+    "plain http": ({"HEC_URL": "http://127.0.0.1:8088"}, "HEC_URL='http://127.0.0.1:8088': give https"),
+    "no CA": ({"HEC_CA": "/nonexistent"}, "HEC_CA=/nonexistent"),
+    "another CA": ({"HEC_CA": ""}, "check SPLUNK_URL, SPLUNK_TOKEN and HEC_CA"),
+    "no token": ({"HEC_TOKEN": ""}, "no HEC_TOKEN"),
+    "a token's file that is not there": ({"SPLUNK_TOKEN_FILE": "/nonexistent"}, "SPLUNK_TOKEN_FILE=/nonexistent"),
+    "a wrong token": ({"SPLUNK_TOKEN": "other"}, "401"),
+}
+
+
+@pytest.mark.parametrize(("changed", "named"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_what_cannot_be_run_is_one_line_and_stores_nothing(place: Place, changed: dict[str, str], named: str) -> None:
+    code, _, errors = place.run(**changed)
+    assert code == 2
+    assert named in errors
+    assert errors.count("\n") == 1
+    assert place.lab.rows() == []
+    assert not (place.folder / "result.md").exists()
+
+
+@pytest.mark.parametrize("source", ["<a>", "<dashboard><definition>no JSON</definition></dashboard>"])
+def test_a_view_that_cannot_be_read_is_said(source: str) -> None:
+    with pytest.raises(LiveError, match="view v cannot be read"):
+        list(searches_of("v", source))
