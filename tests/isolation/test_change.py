@@ -22,7 +22,7 @@ from changetools import (
     until_settled,
 )
 from guieditor import rewritten
-from isolationtools import LOADER, PLACES, answers, door, managed, playbook_lines, pve, reboot, run, wait_for
+from isolationtools import LOADER, PLACES, answers, door, managed, playbook_lines, pve, reboot, rules, run, wait_for
 from labtools import playbook
 
 NETWORK = "playbooks/network.yml"
@@ -74,6 +74,23 @@ def test_a_second_run_changes_and_arms_nothing() -> None:
     done = playbook(NETWORK)
     assert "changed=0" in done.stdout, playbook_lines(done)
     assert backups() == kept
+
+
+def test_whose_backup_is_lost_takes_bridge_and_rules_away_and_the_play_brings_all_of_it_back() -> None:
+    """Nothing can go back. What was stopped is started again although no file differs: watcher and services, too."""
+    words = json.dumps({"paths": [RULES], "folders": [], "bridge": "vmbr1"})
+    pve(f"echo '{words}' | {LOADER} arm --seconds 2; rm -r /var/lib/glasslab-network/backup")
+    until_settled()
+    wait_for("the rules are gone", lambda: "GLASSLAB" not in rules(), 20)
+    assert "vmbr1" not in pve("ip -brief link")
+    assert managed()
+    said = pve("journalctl --unit glasslab-network-rollback --lines 5 --output cat")
+    assert "the bridge vmbr1 and the rules are taken away; run playbooks/network.yml again" in said
+    done = playbook(NETWORK)
+    assert done.returncode == 0, playbook_lines(done)
+    assert pve(f"{LOADER} check") == "as loaded\n"
+    watchers = "glasslab-network-watch.service glasslab-network-heal.timer"
+    assert pve(f"systemctl is-active {watchers}").split() == ["active"] * 2
 
 
 @long
