@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from glasslab import pins, session_frames
-from glasslab.context import Call, Context
+from glasslab import delegate, pins, session_frames
+from glasslab.calling import ModelCalls
+from glasslab.context import Call, Context, Continued, tokens_of
 from glasslab.endings import Ended, Findings, Outcome, ending, limit_reached
-from glasslab.models import Model, ModelError, Reply, Request, Stopped, ToolDefinition
-from glasslab.models.retries import wait_before
-from glasslab.models.usage import priced
-from glasslab.policy import Budget, Limits
+from glasslab.fitting import fit
+from glasslab.models import Model, Reply, Request, Stopped, ToolDefinition
+from glasslab.policy import Budget, limits_of
 from glasslab.recorder import LoggingError, Recorder, SessionRecorder
 from glasslab.screening import Screen
 from glasslab.settings import Settings
-from glasslab.toolset import Connection, Toolset, as_toolset
+from glasslab.toolset import Connection, Toolset, as_toolset, offered
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult
+from glasslab.vocabulary import PARENT_FIELDS
 from glasslab.wire import META_CLOCK, META_SESSION_ID, META_STEP, META_TOOL_CALL_ID
 
 Watch = Callable[[str], None]
 
-# More than models take, and less than a log takes in one POST: each request to the model is recorded whole.
-MAX_CONTEXT_BYTES: Final = 2_000_000
 LAST_TURN: Final = "This is the last turn and no more tools can be called: answer now, from what you have found."
 
 
@@ -48,43 +48,66 @@ class Agent:
         self.recorder.close()
         self.model.close()
 
-    def ask(self, question: str, stop: threading.Event, watch: Watch | None = None) -> Outcome:
+    def ask(
+        self,
+        question: str,
+        stop: threading.Event,
+        watch: Watch | None = None,
+        continued: Continued | None = None,
+    ) -> Outcome:
         """Answer one question. Set `stop` to cancel it. Does not raise for what the contract has a status for.
 
-        `watch` gets the model's text as it arrives, before it is on record.
+        `watch` gets the model's text as it arrives, before it is on record. `continued` is what was said before.
         """
-        session = Session(self, stop, watch)
-        try:
-            return session.end("answered", session.run(question))
-        except Exception as error:
-            return session.fail(error)
-        finally:
-            session.close()
+        return Session(self, stop, watch, continued).ask(question)
 
 
 class Session:
     """One question on its way: its log, its tools, its budget."""
 
-    def __init__(self, agent: Agent, stop: threading.Event, watch: Watch | None = None) -> None:
-        """Open nothing yet but the log's connection; `agent` gives settings, model, lock and the way to the tools."""
+    def __init__(
+        self,
+        agent: Agent,
+        stop: threading.Event,
+        watch: Watch | None = None,
+        continued: Continued | None = None,
+        parent: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Open nothing yet but the log's connection; `agent` gives settings, model, lock and the way to the tools.
+
+        `parent` says whose delegate this one is (PARENT_FIELDS).
+        """
         settings = agent.settings
-        self.settings, self.model, self.lock, self.stop, self.watch = settings, agent.model, agent.lock, stop, watch
-        self.budget, self.findings = Budget(_limits(settings)), Findings()
+        self.agent, self.continued, self.parent = agent, continued, parent
+        self.settings, self.lock, self.stop, self.watch = settings, agent.lock, stop, watch
+        self.budget, self.findings = Budget(limits_of(settings)), Findings()
         self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
         self.notice: str | None = None
-        self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex)
+        self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex, parent=parent)
+        self.model = ModelCalls(settings, agent.model, self.log, self.budget, self.findings, stop)
+
+    def ask(self, question: str) -> Outcome:
+        """Answer the question; close what was opened for it."""
+        try:
+            return self.end("answered", self.run(question))
+        except Exception as error:
+            return self.fail(error)
+        finally:
+            self.close()
 
     def run(self, question: str) -> str:
         """Return the answer. What reaches outside goes through `log.act`: recorded first, then done."""
         log, budget, question = self.log, self.budget, self.screened(question)
-        context = Context(self.settings.system_prompt, question)
+        context = self.begun(question)
         servers = log.act(self.connect)
         self.check_pins(servers)
-        offered, schemas, hashes = _offer(self.tools.offer(servers))
+        tools, schemas, hashes = self.offer(servers)
+        context.overhead = tokens_of(tools) + tokens_of(LAST_TURN)
         while True:
-            self.check_limits(context=context)
+            self.check_limits()
+            self.fit(context)
             budget.count_turn()
-            asked = self.asking(context, offered)
+            asked = self.asking(context, tools)
             call_model = partial(self.complete, servers, asked, hashes)
             reply = log.act(call_model, session_frames.request(budget.turns, asked))
             if not reply.tool_requests:
@@ -94,10 +117,15 @@ class Session:
             self.decide(calls)
             for call in calls:
                 if call.error is None:
-                    result = log.act(partial(self.call, call), session_frames.call_request(budget.turns, call))
-                    log.note(*session_frames.call_result(budget.turns, call, result))
+                    if call.name == delegate.NAME and self.parent is None and self.settings.delegate_tools:
+                        result = log.act(
+                            partial(self.delegate, call), session_frames.delegate_request(budget.turns, call)
+                        )
+                    else:
+                        result = log.act(partial(self.call, call), session_frames.call_request(budget.turns, call))
+                        log.note(*session_frames.call_result(budget.turns, call, result))
                     log.note(*self.screen.result(budget.turns, call, result.text))
-                    context.add_result(call, self.screen.marked(call, result.text), result.is_error)
+                    context.add_result(call, self.screen.marked(call, result.text), result.is_error, result.text)
                 else:
                     log.note(*session_frames.call_refused(budget.turns, call))
                     context.add_result(call, call.error, is_error=True)
@@ -105,7 +133,8 @@ class Session:
     def screened(self, question: str) -> str:
         """Note the session's start, and what the guardrails found; return the question as it may be asked."""
         found = self.screen.question(question)
-        self.log.note(*session_frames.start(self.settings, found.text), *found.frames)
+        continued = self.continued.named if self.continued else None
+        self.log.note(*session_frames.start(self.settings, found.text, continued), *found.frames)
         self.notice = found.notice
         if found.refused:
             raise Ended("input_refused", "guardrail", found.notice or "")
@@ -124,12 +153,39 @@ class Session:
             found = pins.compare_files(self.lock, key, pins.file_hashes(files))
             self.end_at_drift(ServerInfo("", key, "", {}, None, [], "initialize", key=key), found)
         self.tools.start()
-        self.model.open()  # importing the SDK takes as long as the child takes to start: both at once
+        self.agent.model.open()  # importing the SDK takes as long as the child takes to start: both at once
         servers = self.tools.connect(self.meta())
         for server in servers:
             self.log.merge(server.meta.get(META_CLOCK))
             self.log.note(*session_frames.server(server))
         return servers
+
+    def begun(self, question: str) -> Context:
+        """Return the conversation as it begins, and let it learn where its results are on record."""
+        earlier = self.continued.messages if self.continued else ()
+        context = Context(self.settings.system_prompt, question, self.settings.context_tokens, earlier)
+        context.results.update(self.continued.results if self.continued else {})
+        self.log.on_acknowledged = context.filed
+        return context
+
+    def offer(self, servers: Sequence[ServerInfo]) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
+        """Return the tools that the model is offered: a delegate's are those that DELEGATE_TOOLS names."""
+        wanted = self.settings.delegate_tools
+        tools = self.tools.offer(servers, taken=[delegate.NAME] if wanted else [])
+        if self.parent is not None:
+            tools = {name: tools[name] for name in tools if name in str(wanted).split(",")}
+        elif wanted:
+            tools |= {delegate.NAME: delegate.definition(self.settings)}
+        return offered(tools)
+
+    def fit(self, context: Context) -> None:
+        """Make the conversation fit its limit; end the session when it cannot be made to."""
+        for change in fit(context, self.model.sum_up if self.settings.compaction == "model" else None):
+            self.log.note(session_frames.reduced(self.budget.turns, context.limit, change))
+            self.check_limits()  # a summary takes tokens, and time
+        if context.tokens > context.limit:
+            text = f"the conversation has {context.tokens} tokens, at most {context.limit}; raise CONTEXT_TOKENS"
+            raise Ended("max_tokens_reached", "context_too_large", text)
 
     def asking(self, context: Context, offered: Sequence[ToolDefinition]) -> Request:
         """Return the next model call; by setting, the last one is told to answer without tools."""
@@ -139,33 +195,10 @@ class Session:
         return Request(context.messages(), offered, last, self.watch)
 
     def complete(self, servers: Sequence[ServerInfo], asked: Request, hashes: dict[str, str]) -> Reply:
-        """Make one model call, again where that may help; what came of each attempt is noted, or recorded."""
+        """Make a turn's model call, if the tools are still the pinned ones."""
         if self.budget.turns > 1:  # what was listed at the start may have changed since
             self.check_pins(self.tools.list_again(servers, self.meta()))
-        attempt = 1
-        while True:
-            try:
-                reply = self.model.complete(asked, self.stop, self.budget.seconds_left)
-                self.note_reply(reply, hashes)
-                if asked.watch and reply.content:
-                    asked.watch("\n")
-                return reply
-            except ModelError as error:
-                wait = wait_before(attempt, self.settings.model_retries, error, self.budget.seconds_left)
-                failed = session_frames.call_failed(self.budget.turns, self.settings.model, attempt, error, wait)
-                if error.reply is not None:
-                    self.note_reply(error.reply, hashes)
-                if wait is None:
-                    self.log.note(failed)
-                    raise
-            # The next attempt is an action like any other: after its frame is acknowledged.
-            self.log.act(partial(self.pause, wait), failed)
-            attempt += 1
-
-    def pause(self, seconds: float) -> None:
-        """Wait before the next attempt."""
-        if self.stop.wait(seconds):
-            raise Stopped
+        return self.model.make(asked, hashes)
 
     def call(self, call: Call) -> ToolResult:
         """Make one tool call."""
@@ -178,6 +211,26 @@ class Session:
         self.findings.ran(call.name, arguments, len(result.text))
         return result
 
+    def delegate(self, call: Call) -> ToolResult:
+        """Have a delegate do a part of the work; its budget is a part of this one's."""
+        self.budget.count_tool_call()
+        made, arguments = delegate.settings_of(self.settings, self.budget), call.arguments
+        if made is None or not isinstance(arguments, dict):
+            self.log.note(*session_frames.delegate_result(self.budget.turns, call, None, delegate.NO_TURNS))
+            return delegate.NO_TURNS
+        agent = copy.copy(self.agent)
+        agent.settings = made
+        ids = (self.log.session_id, self.budget.turns, call.id)
+        child = Session(agent, self.stop, parent=dict(zip(PARENT_FIELDS, ids, strict=True)))
+        outcome = child.ask(arguments["task"])
+        self.budget.count_delegate(child.budget)
+        result = delegate.result_of(outcome)
+        self.log.note(*session_frames.delegate_result(self.budget.turns, call, outcome, result))
+        self.findings.ran(call.name, arguments, len(result.text))
+        if outcome.status in delegate.SHARED_ENDS:
+            raise Ended(outcome.status, "delegate", f"a delegate ended: {outcome.problem}")
+        return result
+
     def meta(self, tool_call_id: str | None = None) -> dict[str, Any]:
         """Return what travels with a request to the tool server."""
         meta: dict[str, Any] = {
@@ -186,13 +239,6 @@ class Session:
             META_CLOCK: self.log.clock,
         }
         return meta if tool_call_id is None else {**meta, META_TOOL_CALL_ID: tool_call_id}
-
-    def note_reply(self, reply: Reply, hashes: dict[str, str]) -> None:
-        """Count what a reply took and note its frames."""
-        usage = priced(reply.usage, self.settings.model, self.settings.prices)
-        self.budget.count_usage(usage)
-        self.findings.heard(reply.content)
-        self.log.note(*session_frames.reply(self.budget.turns, self.settings.model, hashes, reply, usage))
 
     def check_pins(self, servers: Sequence[ServerInfo]) -> None:
         """End the session when the tools are not the pinned ones, before the model sees anything of them."""
@@ -208,16 +254,13 @@ class Session:
             text = f"tools of {server.pinned_as!r} differ from the lock: {found}; {remedy}"
             raise Ended("tool_drift", "tool_drift", text)
 
-    def check_limits(self, tool_calls: int = 0, context: Context | None = None) -> None:
+    def check_limits(self, tool_calls: int = 0) -> None:
         """End the session when it was cancelled or when a limit forbids to go on."""
         if self.stop.is_set():
             raise Stopped
         limit = self.budget.exceeded(tool_calls)
         if limit is not None:
             raise limit_reached(limit, self.budget)
-        if context is not None and context.bytes > MAX_CONTEXT_BYTES:
-            text = f"the conversation has {context.bytes} bytes, at most {MAX_CONTEXT_BYTES}; ask for less"
-            raise Ended("max_tokens_reached", "context_too_large", text)
 
     def decide(self, calls: Sequence[Call]) -> None:
         """Note what the loop decides about a reply's calls: run them, or stop at a limit."""
@@ -256,25 +299,3 @@ class Session:
         """End the tool server's connection and give back the log's."""
         self.tools.close()
         self.log.close()
-
-
-def _limits(settings: Settings) -> Limits:
-    return Limits(
-        settings.max_turns,
-        settings.max_tool_calls,
-        settings.max_total_tokens,
-        settings.max_seconds,
-        settings.max_cost,
-        settings.max_tool_calls_per_turn,
-    )
-
-
-def _offer(tools: Mapping[str, Mapping[str, Any]]) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
-    """Return the pinned tools as the model is offered them, their schemas, and the hashes of their definitions."""
-    offered, schemas, hashes = [], {}, {}
-    for name, definition in tools.items():
-        schema = definition["inputSchema"]
-        function = {"name": name, "description": definition.get("description", ""), "parameters": schema}
-        offered.append({"type": "function", "function": function})
-        schemas[name], hashes[name] = schema, pins.definition_sha256(definition)
-    return offered, schemas, hashes

@@ -41,6 +41,7 @@ def add_parser(subparsers: Any) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", type=Path, metavar="PATH", help="put it to the service that listens there")
     where.add_argument("--stream", action="store_true", help="also show the model's text on stderr as it arrives")
+    parser.add_argument("--session", metavar="ID", help="go on with that session, which is read from the log")
     parser.set_defaults(run=run)
 
 
@@ -50,8 +51,14 @@ def run(args: argparse.Namespace) -> int:
     problem = question_problem(question)
     if problem is not None:
         return _show(refused(problem), args.json)
+    if args.socket and args.session:
+        print("glasslab: --session reads the log, which a service cannot; ask without --socket", file=sys.stderr)
+        return USAGE_ERROR
     stop = _Stop()
-    result = _ask_service(args.socket, question, stop) if args.socket else _ask_here(question, stop, args.stream)
+    if args.socket:
+        result = _ask_service(args.socket, question, stop)
+    else:
+        result = _ask_here(question, stop, args.stream, args.session)
     return USAGE_ERROR if result is None else _show(result, args.json)
 
 
@@ -86,16 +93,19 @@ def _watch(text: str) -> None:
         sys.stderr.flush()
 
 
-def _ask_here(question: str, stop: threading.Event, stream: bool) -> Result | None:
+def _ask_here(question: str, stop: threading.Event, stream: bool, session: str | None) -> Result | None:
+    from glasslab.agent import LAST_TURN
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
+    from glasslab.continuing import ContinueError, read_session
     from glasslab.protection import protect
 
     protect()
     try:
         agent = agent_from_settings()
-    except CONFIGURATION_ERRORS as error:
+        continued = read_session(session, agent.settings.model, LAST_TURN) if session else None
+    except (*CONFIGURATION_ERRORS, ContinueError) as error:
         for line in getattr(error, "lines", [str(error)]):
-            print(f"glasslab: {line}", file=sys.stderr)
+            print(f"glasslab: {visible_line(line)}", file=sys.stderr)
         return None
     print("glasslab: this runs on this machine, outside the glass", file=sys.stderr)
     if agent.settings.trace:
@@ -103,7 +113,7 @@ def _ask_here(question: str, stop: threading.Event, stream: bool) -> Result | No
     if stream:
         print("glasslab: what follows is shown as it arrives, before it is screened and on record", file=sys.stderr)
     try:
-        outcome = agent.ask(question, stop, _watch if stream else None)
+        outcome = agent.ask(question, stop, _watch if stream else None, continued)
     finally:
         agent.close()
     return {**dataclasses.asdict(outcome), "index": agent.settings.hec_index}

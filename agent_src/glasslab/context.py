@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from glasslab.arguments import ArgumentError, parse
-from glasslab.frames import canonical_json, recordable
+from glasslab.frames import canonical_json, recordable, sha256_hex
 from glasslab.models import Message, Reply, ToolRequest
+from glasslab.models.usage import BYTES_A_TOKEN
 from glasslab.schemas import validate
 
 INVALID_NAME: Final = "invalid_tool_name"
+DEFAULT_LIMIT: Final = 100_000  # tokens
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ID: Final = re.compile(r"[\x21-\x7e]{1,64}")
 
@@ -31,20 +34,86 @@ class Call:
     error: str | None = None
 
 
-class Context:
-    """The messages of one session, in chat-completions form."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of a call's result, whatever the history still holds of it.
 
-    def __init__(self, system_prompt: str, question: str) -> None:
-        """Begin with the system prompt and the question."""
-        self._messages: list[Message] = []
-        self._ids: set[str] = set()
-        self.bytes = 0  # of the messages, as JSON
-        self._append({"role": "system", "content": recordable(system_prompt)})
-        self._append({"role": "user", "content": recordable(question)})
+    `sha256` and `characters` are those of the whole text as recorded; `frame` says where that is on record: seq and
+    event_id, and session_id when it is another session's; empty until the log has it.
+    """
+
+    tool: str
+    arguments: str
+    sha256: str
+    characters: int
+    frame: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """An earlier session's conversation, to go on with: its id, its last frame's hash, its messages and results."""
+
+    session_id: str
+    head_sha256: str
+    messages: Sequence[Message]
+    results: Mapping[str, Kept]
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What the new session's first frames say of it."""
+        return {"continues": self.session_id, "continues_sha256": self.head_sha256}
+
+
+class Context:
+    """The messages of one session, in chat-completions form: the system prompt, what was said before, the question,
+    and then rounds of a reply with calls and their results. `limit` is in tokens; fitting.py keeps to it.
+    """
+
+    def __init__(
+        self, system_prompt: str, question: str, limit: int = DEFAULT_LIMIT, earlier: Sequence[Message] = ()
+    ) -> None:
+        """Begin with the system prompt and the question; `earlier` is a conversation that this one continues."""
+        self.limit, self.overhead = limit, 0  # overhead: tokens that are sent beside the messages
+        self.summaries = True  # a session that got no usable summary once asks for no other
+        self.results: dict[str, Kept] = {}
+        self._messages: list[Message] = [{"role": "system", "content": recordable(system_prompt)}, *earlier]
+        self._ids = {call["id"] for message in earlier for call in message.get("tool_calls", ())}
+        self._question = len(self._messages)
+        self._messages.append({"role": "user", "content": recordable(question)})
 
     def messages(self) -> Sequence[Message]:
         """Return the messages as the next call sends them."""
-        return self._messages
+        return list(self._messages)
+
+    @property
+    def tokens(self) -> int:
+        """What the next call sends, in tokens: estimated from the sizes, rather too many than too few."""
+        return self.overhead + tokens_of(self._messages)
+
+    @property
+    def question(self) -> Message:
+        """The message with the question that this session answers."""
+        return self._messages[self._question]
+
+    @property
+    def newest(self) -> int:
+        """Where the newest round begins, of which the model has not seen the results yet; the end without one."""
+        rounds = [number for number, message in enumerate(self._messages) if message.get("tool_calls")]
+        return rounds[-1] if rounds and rounds[-1] > self._question else len(self._messages)
+
+    def older(self) -> list[Message]:
+        """Return what a summary may stand for: all but the system prompt, the question and the newest round."""
+        return [*self._messages[1 : self._question], *self._messages[self._question + 1 : self.newest]]
+
+    def put(self, number: int, content: str) -> None:
+        """Put another content into a message."""
+        self._messages[number] = {**self._messages[number], "content": content}
+
+    def replace_older(self, content: str) -> None:
+        """Put one message in the place of all the older ones, whole rounds: no call loses its result."""
+        newest = self._messages[self.newest :]
+        self._messages = [self._messages[0], self.question, {"role": "user", "content": content}, *newest]
+        self._question = 1
 
     def add_reply(self, reply: Reply, schemas: Mapping[str, Mapping[str, Any]]) -> list[Call]:
         """Append a reply that asks for tools, repaired; return its calls, checked against the tools' schemas.
@@ -66,21 +135,30 @@ class Context:
             for call, request in zip(calls, reply.tool_requests, strict=True)
         ]
         carried = recordable(dict(reply.carry))
-        self._append({"role": "assistant", "content": recordable(reply.content), "tool_calls": sent, **carried})
+        self._messages.append(
+            {"role": "assistant", "content": recordable(reply.content), "tool_calls": sent, **carried}
+        )
         return calls
 
-    def add_result(self, call: Call, text: str, is_error: bool = False) -> None:
-        """Append a call's result, or its error."""
+    def add_result(self, call: Call, text: str, is_error: bool = False, recorded: str | None = None) -> None:
+        """Append a call's result, or its error. `recorded` is the text as it is on record, where that differs."""
         marked = {"is_error": True} if is_error else {}
-        self._append({"role": "tool", "tool_call_id": call.id, "content": recordable(text), **marked})
+        self._messages.append({"role": "tool", "tool_call_id": call.id, "content": recordable(text), **marked})
+        whole = str(recordable(text if recorded is None else recorded))
+        given = call.arguments if isinstance(call.arguments, str) else canonical_json(call.arguments).decode()
+        arguments = str(recordable(given[:200]))
+        self.results[call.id] = Kept(call.name, arguments, sha256_hex(whole.encode()), len(whole), {})
 
     def add_note(self, text: str) -> None:
         """Append a word of the lab's own to the model."""
-        self._append({"role": "user", "content": text})
+        self._messages.append({"role": "user", "content": text})
 
-    def _append(self, message: Message) -> None:
-        self._messages.append(message)
-        self.bytes += len(canonical_json(message))
+    def filed(self, event: Mapping[str, Any]) -> None:
+        """Learn from an event that the log has acknowledged where a result is on record; its first frame counts."""
+        kept = self.results.get(str(event.get("tool_call_id")))
+        if kept is not None and event["kind"] in RESULT_KINDS and not kept.frame:
+            place = {"seq": event["seq"], "event_id": event["event_id"]}
+            self.results[event["tool_call_id"]] = replace(kept, frame=place)
 
     def _check(self, request: ToolRequest, schemas: Mapping[str, Mapping[str, Any]]) -> Call:
         id_, name = self._unique(request.id), recordable(request.name[:200])
@@ -103,6 +181,15 @@ class Context:
             id_ += "_"
         self._ids.add(id_)
         return id_
+
+
+# The frames that a result is found by: its text (LAB_TRACE=full), or its hash.
+RESULT_KINDS: Final = ("mcp.call_tool.result", "agent.call_refused", "delegate.result", "toolcall")
+
+
+def tokens_of(messages: object) -> int:
+    """Return what some messages, or other JSON, take in tokens."""
+    return math.ceil(len(canonical_json(messages)) / BYTES_A_TOKEN)
 
 
 def _sendable(arguments: str) -> str:

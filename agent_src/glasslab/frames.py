@@ -148,9 +148,18 @@ class Chain:
     """One writer's chain in one session: numbers, links, stamps and signs the frames of each commit."""
 
     def __init__(
-        self, session_id: str, component: str, signing_key: Ed25519PrivateKey | None = None, clock: int = 0
+        self,
+        session_id: str,
+        component: str,
+        signing_key: Ed25519PrivateKey | None = None,
+        clock: int = 0,
+        parent: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start at seq 1. `component` is the writer (as in vocabulary.py); `clock` the highest value heard so far."""
+        """Start at seq 1. `component` is the writer (as in vocabulary.py); `clock` the highest value heard so far.
+
+        `parent` are PARENT_FIELDS, which each frame of a delegate's session carries.
+        """
+        self.parent = dict(parent or {})
         self.session_id = session_id
         self.component = component
         self.clock = clock
@@ -189,6 +198,7 @@ class Chain:
             event: Event = {
                 "session_id": self.session_id,
                 "component": self.component,
+                **self.parent,
                 **item,
                 "seq": self._seq,
                 "prev": self._prev,

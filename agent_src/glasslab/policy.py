@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from glasslab.models import Usage
+from glasslab.settings import Settings
 
 # A limit's reason -> the status it ends a session with (statuses.py), and what can be done about it.
 LIMITS: Final = {
@@ -32,6 +33,18 @@ class Limits:
     calls_a_turn: int | None = None
 
 
+def limits_of(settings: Settings) -> Limits:
+    """Return the limits that the settings name."""
+    return Limits(
+        settings.max_turns,
+        settings.max_tool_calls,
+        settings.max_total_tokens,
+        settings.max_seconds,
+        settings.max_cost,
+        settings.max_tool_calls_per_turn,
+    )
+
+
 class Budget:
     """What one question has taken so far, against its limits. Asking never changes anything; `count_` does."""
 
@@ -44,6 +57,7 @@ class Budget:
         self._replies = self._priced = 0
         self._prompt = self._completion = self._reasoning = 0
         self._cost = 0.0
+        self.delegated: dict[str, int] = {}  # what its delegates took, a part of all the rest but the turns
         self._began = time.monotonic()
 
     @property
@@ -59,7 +73,24 @@ class Budget:
     @property
     def on_last_turn(self) -> bool:
         """Whether the model call that was counted last is the last one that is allowed."""
-        return self.turns >= self.limits.turns
+        return self._model_calls >= self.limits.turns
+
+    @property
+    def _model_calls(self) -> int:
+        return self.turns + self.delegated.get("turns", 0)
+
+    @property
+    def left(self) -> Limits:
+        """What is left of the limits; None where nothing is limited."""
+        limits, tokens = self.limits, self._prompt + self._completion
+        return Limits(
+            limits.turns - self._model_calls,
+            None if limits.tool_calls is None else max(0, limits.tool_calls - self.tool_calls),
+            None if limits.tokens is None else max(0, limits.tokens - tokens),
+            self.seconds_left,
+            None if limits.cost is None else max(0.0, limits.cost - self._cost),
+            limits.calls_a_turn,
+        )
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -105,6 +136,19 @@ class Budget:
         """Count one tool call that is about to be made."""
         self.tool_calls += 1
 
+    def count_delegate(self, taken: Budget) -> None:
+        """Count all that a delegate took, however it ended."""
+        self._prompt += taken._prompt
+        self._completion += taken._completion
+        self._reasoning += taken._reasoning
+        self._cost += taken._cost
+        self._replies += taken._replies
+        self._priced += taken._priced
+        self.estimated = self.estimated or taken.estimated
+        self.tool_calls += taken.tool_calls
+        more = {"sessions": 1, "turns": taken.turns, "tool_calls": taken.tool_calls, "tokens": taken.tokens["total"]}
+        self.delegated = {name: self.delegated.get(name, 0) + number for name, number in more.items()}
+
     def exceeded(self, tool_calls: int = 0) -> str | None:
         """Return the limit (one of LIMITS) that forbids to go on, or None.
 
@@ -112,7 +156,7 @@ class Budget:
         is left to read what it gives.
         """
         limits = self.limits
-        if self.turns >= limits.turns:
+        if self._model_calls >= limits.turns:
             return "max_steps_reached"
         if limits.calls_a_turn is not None and tool_calls > limits.calls_a_turn:
             return "too_many_calls_in_a_turn"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from glasslab.frames import KINDS, Chain, Event, Frame, canonical_json
 from glasslab.hec import HecConnection, LoggingError
@@ -43,9 +43,12 @@ class Recorder:
         self._idle: list[HecConnection] = []
         self._lock = threading.Lock()
 
-    def open(self, session_id: str, clock: int = 0) -> SessionRecorder:
-        """Begin one session's chain. `clock` is the highest Lamport value heard so far (0 for the agent)."""
-        chain = Chain(session_id, self.component, self._signing_key, clock)
+    def open(self, session_id: str, clock: int = 0, parent: Mapping[str, Any] | None = None) -> SessionRecorder:
+        """Begin one session's chain. `clock` is the highest Lamport value heard so far (0 for the agent).
+
+        `parent` says whose delegate the session is (vocabulary.PARENT_FIELDS).
+        """
+        chain = Chain(session_id, self.component, self._signing_key, clock, parent)
         return SessionRecorder(self, chain)
 
     def warm(self, connections: int = 1) -> bool:
@@ -89,6 +92,7 @@ class SessionRecorder:
         self._last_time = 0.0
         self._failure: LoggingError | None = None
         self._noted: list[Frame] = []
+        self.on_acknowledged: Callable[[Event], None] | None = None  # told of each event that the log has taken
 
     @property
     def session_id(self) -> str:
@@ -120,12 +124,16 @@ class SessionRecorder:
         kept = [item for item in frames if self._recorder.trace or not KINDS[item["kind"]].is_trace]
         if not kept:
             return
-        body = self._body(self._chain.seal(kept))
+        events = self._chain.seal(kept)
+        body = self._body(events)
         try:
             self._connection.post(body)
         except LoggingError as error:
             self._failure = error
             raise
+        if self.on_acknowledged is not None:
+            for event in events:
+                self.on_acknowledged(event)
 
     def note(self, *frames: Frame) -> None:
         """Keep frames for the next commit: what happened, and releases nothing by itself."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from glasslab import pindiff, pins
 from glasslab.context import Call
+from glasslab.endings import Outcome
+from glasslab.fitting import MAX_NAMED, Reduction
 from glasslab.frames import Frame, frame, recordable, sha256_hex
 from glasslab.models import ModelError, Reply, Request, Usage
 from glasslab.policy import Budget
@@ -20,8 +22,9 @@ def text_sha256(text: str) -> str:
     return sha256_hex(str(recordable(text)).encode())
 
 
-def start(settings: Settings, question: str) -> list[Frame]:
-    """agent.start and session.start."""
+def start(settings: Settings, question: str, continued: Mapping[str, str] | None = None) -> list[Frame]:
+    """agent.start and session.start. `continued`: the session that this one goes on with, and its last frame's hash."""
+    more = dict(continued or {})
     return [
         frame(
             "agent.start",
@@ -31,8 +34,9 @@ def start(settings: Settings, question: str) -> list[Frame]:
             system_prompt=settings.system_prompt,
             max_turns=settings.max_turns,
             settings=settings.shown(),
+            **more,
         ),
-        frame("session.start", step=0, model=settings.model, question_sha256=text_sha256(question)),
+        frame("session.start", step=0, model=settings.model, question_sha256=text_sha256(question), **more),
     ]
 
 
@@ -88,7 +92,24 @@ def _drift_hashes(turn: int, info: ServerInfo, found: pins.Drift, expected: Mapp
     )
 
 
-def request(turn: int, asked: Request) -> Frame:
+def reduced(turn: int, limit: int, change: Reduction) -> Frame:
+    """context.reduced: what the model no longer gets whole, by hash and frame."""
+    whole = {"messages_sha256": change.messages_sha256, "text_sha256": change.text_sha256}
+    return frame(
+        "context.reduced",
+        step=turn,
+        how=change.how,
+        before=change.before,
+        after=change.after,
+        limit=limit,
+        replaced=change.replaced[-MAX_NAMED:],
+        replaced_count=len(change.replaced),
+        **({"messages": change.messages, **whole} if change.messages else {}),
+        **({"reason": change.reason} if change.reason else {}),
+    )
+
+
+def request(turn: int, asked: Request, **more: str) -> Frame:
     """llm.request: the exact context that the model gets, in chat-completions form whatever its API is."""
     return frame(
         "llm.request",
@@ -98,6 +119,7 @@ def request(turn: int, asked: Request) -> Frame:
         tools=asked.tools,
         message_count=len(asked.messages),
         **({"tool_choice": "none"} if asked.answer_only else {}),
+        **more,
     )
 
 
@@ -106,7 +128,7 @@ def call_failed(turn: int, model: str, attempt: int, error: ModelError, wait: fl
     return frame("llm.failed", step=turn, model=model, attempt=attempt, reason=error.reason, wait_seconds=wait)
 
 
-def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply, usage: Usage) -> list[Frame]:
+def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply, usage: Usage, **more: str) -> list[Frame]:
     """llm.response and llm. `definitions` are the hashes of the tools that were offered; `usage` with its cost."""
     estimated: dict[str, Any] = {"estimated": True} if usage.estimated else {}
     cost = {} if usage.cost is None else {"cost": usage.cost, "cost_from": usage.cost_from}
@@ -123,6 +145,7 @@ def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply, usa
             latency_ms=got.latency_ms,
             refusal=got.refusal,
             **estimated,
+            **more,
         ),
         frame(
             "llm",
@@ -137,6 +160,7 @@ def reply(turn: int, model: str, definitions: Mapping[str, str], got: Reply, usa
             duration_ms=got.latency_ms,
             **cost,
             **estimated,
+            **more,
         ),
     ]
 
@@ -172,6 +196,31 @@ def call_result(turn: int, call: Call, result: ToolResult) -> list[Frame]:
             duration_ms=result.duration_ms,
         ),
         _toolcall(turn, call, result.text, result.duration_ms, result.is_error, bool(result.meta.get(META_REFUSED))),
+    ]
+
+
+def delegate_request(turn: int, call: Call) -> Frame:
+    """delegate.request."""
+    return frame("delegate.request", step=turn, tool=call.name, arguments=call.arguments, tool_call_id=call.id)
+
+
+def delegate_result(turn: int, call: Call, outcome: Outcome | None, result: ToolResult) -> list[Frame]:
+    """delegate.result and toolcall. Without an outcome there was no delegate."""
+    return [
+        frame(
+            "delegate.result",
+            step=turn,
+            tool_call_id=call.id,
+            delegate_session_id=outcome.session_id if outcome else None,
+            status=outcome.status if outcome else "not_started",
+            result=result.text,
+            characters=len(result.text),
+            is_error=result.is_error,
+            turns=outcome.turns if outcome else 0,
+            tokens=outcome.usage["total"] if outcome else 0,
+            seconds=outcome.seconds if outcome else 0.0,
+        ),
+        _toolcall(turn, call, result.text, result.duration_ms, result.is_error, refused=False),
     ]
 
 
@@ -237,6 +286,7 @@ def end(
             tokens=budget.tokens,
             answer_sha256=None if answer is None else text_sha256(answer),
             **budget.extra,
+            **({"delegated": budget.delegated} if budget.delegated else {}),
             **more,
         ),
     ]

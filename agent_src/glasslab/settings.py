@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from glasslab.keys import is_folder, load_signing_key
 from glasslab.prices import Prices, parse_prices
+from glasslab.settings_context import ContextFields
 from glasslab.settings_guards import GuardFields
 from glasslab.settings_sources import LOOPBACK, AnyPath, CaFile, HecUrl, LabSettings, SettingsError, Token, path_to, url
 
@@ -120,7 +121,7 @@ class SearchSettings(LabSettings):
     verify_keys: AnyPath = Field(STATE, validate_default=True, description="folder of the writers' public keys (*.pub)")
 
 
-class Settings(GuardFields, _HecFields):
+class Settings(ContextFields, GuardFields, _HecFields):
     """What the agent reads. Use `.hec()`, `.key()`, `.trace` for `Recorder`, `.shown()` for agent.start."""
 
     model_provider: Literal["openai", "anthropic"] = Field("openai", description="which API the model speaks")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
-from glasslab.pins import name_of
+from glasslab.models import ToolDefinition
+from glasslab.pins import definition_sha256, name_of
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
 
 _MAX_NAME: Final = 64
@@ -90,12 +91,13 @@ class Toolset:
                 again.append(replace(server, definitions=member.tools.list_tools({} if member.key else meta)))
         return again
 
-    def offer(self, servers: Sequence[ServerInfo]) -> dict[str, dict[str, Any]]:
+    def offer(self, servers: Sequence[ServerInfo], taken: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
         """Return the tools by the names that they are offered by; from here on `call` knows these.
 
-        A name that several servers have gets its server's name in front, at each of them.
+        A name that several servers have, or that is `taken`, gets its server's name in front, at each of them.
         """
         count = Counter(name for server in servers for name in {name_of(item) for item in server.definitions})
+        count.update(taken)
         self._routes, offered = {}, {}
         for member, server in zip(self.members, servers, strict=True):
             for definition in server.definitions:
@@ -126,6 +128,17 @@ class Toolset:
 def as_toolset(tools: Toolset | Connection) -> Toolset:
     """Return a toolset: the one that is given, or one of the lab's own server alone."""
     return tools if isinstance(tools, Toolset) else Toolset([Member(tools)])
+
+
+def offered(tools: Mapping[str, Mapping[str, Any]]) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
+    """Return the pinned tools as the model is offered them, their schemas, and the hashes of their definitions."""
+    made, schemas, hashes = [], {}, {}
+    for name, definition in tools.items():
+        schema = definition["inputSchema"]
+        function = {"name": name, "description": definition.get("description", ""), "parameters": schema}
+        made.append({"type": "function", "function": function})
+        schemas[name], hashes[name] = schema, definition_sha256(definition)
+    return made, schemas, hashes
 
 
 @contextmanager

@@ -46,6 +46,7 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         "The agent received a question",
         _A,
         ("question", "model", "system_prompt", "max_turns", "settings"),
+        ("continues", "continues_sha256"),
     ),
     Kind("server.start", TRACE, "The tool server started in its folder", _M, ("sandbox", "pid")),
     Kind(
@@ -70,7 +71,7 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         "The agent sends this context to the model",
         _A,
         ("turn", "messages", "tools", "message_count"),
-        ("tool_choice",),
+        ("tool_choice", "purpose"),
     ),
     # tool_calls: list of {id, name, arguments (text, as sent)}
     Kind(
@@ -87,7 +88,7 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
             "reasoning_tokens",
             "latency_ms",
         ),
-        ("refusal", "estimated"),
+        ("refusal", "estimated", "purpose"),
     ),
     # decision: run_tools | answer | stop; calls: number of calls; tools: their names
     Kind("agent.decision", TRACE, "The loop decided what comes next", _A, ("decision", "calls", "tools"), ("reason",)),
@@ -122,6 +123,32 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         _A,
         ("tool", "tool_call_id", "result", "characters", "is_error", "duration_ms"),
     ),
+    # The one tool that is the agent's own: a session of its own (delegate_session_id), whose agent's frames carry
+    # PARENT_FIELDS. status, turns, tokens and seconds are that session's; result is what the model is told.
+    Kind(
+        "delegate.request",
+        TRACE,
+        "The agent hands a part of the question to a delegate",
+        _A,
+        ("tool", "arguments", "tool_call_id"),
+    ),
+    Kind(
+        "delegate.result",
+        TRACE,
+        "The delegate returned",
+        _A,
+        (
+            "tool_call_id",
+            "delegate_session_id",
+            "status",
+            "result",
+            "characters",
+            "is_error",
+            "turns",
+            "tokens",
+            "seconds",
+        ),
+    ),
     # A call that never reached a tool server: bad arguments, unknown tool. error is what the model is told.
     Kind(
         "agent.call_refused",
@@ -143,7 +170,27 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
     # --- summary events
     # Before the service opens its connection to the model: that flow has no session, and is on record all the same.
     Kind("service.start", SESSION, "The agent's service started", _A, ("model",)),
-    Kind("session.start", SESSION, "A session started", _A, ("model", "question_sha256")),
+    # continues: the session whose conversation this one goes on with; continues_sha256: the hash of its last frame
+    Kind(
+        "session.start",
+        SESSION,
+        "A session started",
+        _A,
+        ("model", "question_sha256"),
+        ("continues", "continues_sha256"),
+    ),
+    # how: stub | summary | list | trim | none; before, after, limit: tokens; replaced: results that the model no longer
+    # gets whole, the last 200 as {tool_call_id, tool, sha256, characters, seq, event_id, session_id if another's};
+    # messages: how many one message (text_sha256) stands for now; messages_sha256: of the canonical JSON of their list,
+    # which is that of the llm.request before without system prompt and question; reason: why the model wrote none
+    Kind(
+        "context.reduced",
+        SESSION,
+        "The conversation was shortened to fit the model's context",
+        _A,
+        ("how", "before", "after", "limit", "replaced", "replaced_count"),
+        ("messages", "messages_sha256", "text_sha256", "reason"),
+    ),
     # What a server listed against what is pinned: old and new by name, and their difference line by line
     Kind(
         "mcp.tools_drift",
@@ -171,17 +218,19 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         ("expected", "files"),
     ),
     # tokens: {prompt, completion, reasoning, total}; answer_sha256 is null without an answer. cost: US dollars of all
-    # calls, when every one's is known; estimated: some provider gave no token counts
+    # calls, when every one's is known; estimated: some provider gave no token counts; delegated: {sessions, turns,
+    # tool_calls, tokens} of delegates, which tokens and cost hold, too
     Kind(
         "session.end",
         SESSION,
         "A session ended",
         _A,
         ("status", "turns", "tokens", "answer_sha256"),
-        ("reason", "cost", "estimated"),
+        ("reason", "cost", "estimated", "delegated"),
     ),
     # definitions: name -> definition_sha256 of the tools offered; tools_requested: list of {tool, arguments}; cost: US
-    # dollars, cost_from: reply | prices; estimated: the provider gave no token counts, these are from the sizes
+    # dollars, cost_from: reply | prices; estimated: the provider gave no token counts, these are from the sizes;
+    # purpose: summary, of a call that is no turn
     Kind(
         "llm",
         LLM,
@@ -197,7 +246,7 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
             "finish_reason",
             "duration_ms",
         ),
-        ("cost", "cost_from", "estimated"),
+        ("cost", "cost_from", "estimated", "purpose"),
     ),
     # reason: a fixed code such as http_429; wait_seconds: until the next attempt, null when there is none
     Kind(
@@ -262,5 +311,10 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
     Kind("network.lost", NETWORK, "The hypervisor could not keep all it saw", _H, ("what", "count", "reason")),
 )
 
+# In each of the agent's frames of a delegate's session: whose delegate it is.
+PARENT_FIELDS: Final = ("parent_session_id", "parent_step", "parent_tool_call_id")
 # What the chain and the vocabulary write themselves; a kind's own fields cannot take these names.
-COMMON_FIELDS: Final = ("session_id", "component", "kind", "step", "summary", "seq", "prev", "clock", "event_id", "sig")
+COMMON_FIELDS: Final = (
+    *("session_id", "component", "kind", "step", "summary", "seq", "prev", "clock", "event_id", "sig"),
+    *PARENT_FIELDS,
+)

@@ -39,7 +39,7 @@ class Bench:
         stop: threading.Event | None = None,
         **settings: Any,
     ) -> Outcome:
-        flags = {name: settings.pop(name, False) for name in ("repeat_last", "strict")}
+        flags = {name: settings.pop(name) for name in ("repeat_last", "strict", "when") if name in settings}
         self.model.play({"turns": list(turns), **flags})
         outcome = self.run_on(self.model.url, lock, stop, **settings)
         self.requests = self.model.requests

@@ -44,7 +44,8 @@ def hec(running_hec: FaultyHec) -> FaultyHec:
 @pytest.fixture
 def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home and working directory, and an environment without settings of the lab's."""
-    prefixes = ("MODEL", "OPENAI", "HEC", "LAB", "LAST", "MCP", "MAX", "SIGNING", "VERIFY", "SPLUNK", "SYSTEM_PROMPT")
+    prefixes = ("MODEL", "OPENAI", "HEC", "LAB", "LAST", "MCP", "MAX", "SIGNING", "VERIFY", "SPLUNK", "SYSTEM_PROMPT",
+                "CONTEXT", "COMPACTION", "DELEGATE")  # fmt: skip
     for name in list(os.environ):
         if name.startswith(prefixes):
             monkeypatch.delenv(name)

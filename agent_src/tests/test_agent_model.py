@@ -99,8 +99,9 @@ def test_the_largest_reply_fits_the_log(bench: Bench) -> None:
 
 def test_a_conversation_that_grows_without_end_is_a_recorded_end(bench: Bench) -> None:
     bench.tools.answer = lambda name, arguments: ToolResult("\x01" * 20_000, False)
-    outcome = bench.run(turn(*[("list_files", "{}")] * 20))
+    outcome = bench.run(turn(*[("list_files", "{}")] * 40), context_tokens=3_000)  # forty are too many however short
     assert_recorded(bench, outcome, "max_tokens_reached", "context_too_large")
+    assert "CONTEXT_TOKENS" in str(outcome.problem)
     assert bench.requests == 1
     assert max(len(body) for body in bench.hec.bodies) < CONTENT_LIMIT
 

@@ -22,6 +22,10 @@ A script is YAML:
                                                       # answer beside it, cut: half of its body
       - [{status: 503}, {message: {content: "..."}}]  # or several: when the same request comes again, the next one
 
+    when:                                             # optional; each comes before any of the turns
+      - last: "Shorten it"                            # for a request whose last message holds this text
+        message: {content: "..."}                     # and then what a turn has
+
 A reply is streamed when the request asks for that. Which turn is served follows from the conversation: the number of
 assistant messages in the request. So any number of sessions can run at once, and a restart in the middle of one does
 not matter.

@@ -42,12 +42,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A whole script: for each turn what the first request gets, then what the same request gets again."""
+    """A whole script: for each turn what the first request gets, then what the same request gets again.
+
+    `when` comes before the turns: the first of these whose text is in the request's last message is its answer.
+    """
 
     turns: tuple[tuple[Turn, ...], ...]
     model: str | None = None
     repeat_last: bool = False
     strict: bool = False
+    when: tuple[tuple[str, Turn], ...] = ()
 
 
 def load_script(file: str) -> Script:
@@ -64,7 +68,7 @@ def load_script(file: str) -> Script:
 
 def parse_script(value: Any, name: str) -> Script:
     """Return a script from its YAML value. Raises ScriptError; `name` (the file) begins its text."""
-    _keys(value, {"model", "repeat_last", "strict", "turns"}, name)
+    _keys(value, {"model", "repeat_last", "strict", "turns", "when"}, name)
     turns, model = value.get("turns"), value.get("model")
     _check(isinstance(turns, list) and bool(turns), f"{name}: turns", "must be a list of at least one turn")
     _check(model is None or isinstance(model, str), f"{name}: model", f"must be text, not {model!r}")
@@ -72,7 +76,16 @@ def parse_script(value: Any, name: str) -> Script:
         given = value.get(flag, False)
         _check(isinstance(given, bool), f"{name}: {flag}", f"must be true or false, not {given!r}")
     parsed = tuple(_attempts(turn, f"{name}: turns[{number}]") for number, turn in enumerate(turns))
-    return Script(parsed, model, value.get("repeat_last", False), value.get("strict", False))
+    when = value.get("when", [])
+    _check(isinstance(when, list), f"{name}: when", "must be a list of turns with last (a text of the last message)")
+    special = tuple(_when(item, f"{name}: when[{number}]") for number, item in enumerate(when))
+    return Script(parsed, model, value.get("repeat_last", False), value.get("strict", False), special)
+
+
+def _when(value: Any, place: str) -> tuple[str, Turn]:
+    last = value.get("last") if isinstance(value, dict) else None
+    _check(isinstance(last, str) and bool(last), place, "must be a mapping with last (text) and what a turn has")
+    return str(last), parse_turn({key: item for key, item in value.items() if key != "last"}, place)
 
 
 def _attempts(value: Any, place: str) -> tuple[Turn, ...]:

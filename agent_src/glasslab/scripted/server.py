@@ -95,6 +95,10 @@ class ScriptedHandler(Handler):
         problem = self._problem(request) if self.server.script.strict else None
         if problem is not None:
             return self._error(400, f"refused as a real one would: {problem}")
+        said = json.dumps(messages[-1], ensure_ascii=False) if messages else ""
+        special = next((turn for text, turn in self.server.script.when if text in said), None)
+        if special is not None:
+            return self._play(special, request)
         done = sum(isinstance(message, dict) and message.get("role") == "assistant" for message in messages)
         turns = self.server.script.turns
         if done >= len(turns) and not self.server.script.repeat_last:

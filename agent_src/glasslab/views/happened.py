@@ -114,6 +114,14 @@ def _guardrail(event: Event) -> str:
     return f"{how}: {_get(event, 'stage', 20)}{' of ' + _get(event, 'tool', 60) if event.get('tool') else ''}: {rules}"
 
 
+def _reduced(event: Event) -> str:
+    size = f"{_get(event, 'before', 12)} to {_plural(event.get('after'), 'token')} of {_get(event, 'limit', 12)}"
+    what = _plural(event.get("replaced_count"), "result")
+    return f"{_get(event, 'how', 20)}: {what}, {size}" + (
+        f": {_get(event, 'reason', 60)}" if event.get("reason") else ""
+    )
+
+
 def _protocol(event: Event) -> str:
     server = f"{_get(event, 'server_name', 60)} {_get(event, 'server_version', 20)}"
     return f"{server}, MCP {_get(event, 'protocol_version', 20)}"
@@ -161,6 +169,12 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
         f"{_get(e, 'bytes_read', 20)} of {_plural(e.get('bytes_total'), 'byte')} of {_get(e, 'path')}"
     ),
     "mcp.call_tool.result": _result,
+    "delegate.request": lambda e: _get(e, "arguments"),
+    "delegate.result": lambda e: (
+        f"{_get(e, 'status', 40)}, {_plural(e.get('turns'), 'turn')}, {_plural(e.get('characters'), 'character')};"
+        f" session {_get(e, 'delegate_session_id', 40)}"
+    ),
+    "context.reduced": _reduced,
     "agent.call_refused": lambda e: f"REFUSED: {_get(e, 'tool', 60)} ({_get(e, 'reason', 60)})",
     "agent.final": _final,
     "session.start": lambda e: f"model {_get(e, 'model', 80)}",
