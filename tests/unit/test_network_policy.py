@@ -13,6 +13,7 @@ import yaml
 
 import preflight
 from glasslab_policy import network_policy
+from glasslab_policy_problems import policy_problems
 
 ROLE = Path(__file__).resolve().parents[2] / "roles" / "network"
 
@@ -38,8 +39,8 @@ def guest(**changes: Any) -> dict[str, Any]:
 
 
 def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
-    assert preflight.policy_problems(policy()) == []
-    assert preflight.policy_problems(policy(**flow())) == []
+    assert policy_problems(policy()) == []
+    assert policy_problems(policy(**flow())) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
     ],
 )
 def test_refused(changes: dict[str, Any], said: str) -> None:
-    problems = preflight.policy_problems(policy(**changes))
+    problems = policy_problems(policy(**changes))
     assert any(said in problem for problem in problems), problems
 
 
