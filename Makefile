@@ -25,7 +25,7 @@ export $(GIVEN)
 # The lab is root's. Of the user's environment stay HOME, for ~/lab/.env is the user's, and what says where packages come from.
 comma := ,
 empty :=
-MIRRORS := $(filter PIP_% UV_% SSL_CERT_% %_proxy %_PROXY,$(.VARIABLES))
+MIRRORS := $(filter PIP_% UV_% npm_config_% NPM_CONFIG_% NODE_EXTRA_CA_CERTS SSL_CERT_% %_proxy %_PROXY,$(.VARIABLES))
 KEEP := $(subst $(empty) ,$(comma),$(strip HOME PATH LC_ALL LAB_ID CI COLUMNS TERM ANSIBLE_CONFIG $(GIVEN) $(MIRRORS)))
 # What root's programs cache belongs into no user's checkout or home, where only root could remove it.
 ROOTS := ANSIBLE_HOME=/root/.ansible XDG_CACHE_HOME=/root/.cache PYTHONPYCACHEPREFIX=/root/.cache/glasslab MYPY_CACHE_DIR=/dev/null

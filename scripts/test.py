@@ -51,6 +51,7 @@ def steps() -> list[Step]:
         ("unit: glasslab", [*PYTEST, "agent_src/tests"]),
         ("unit: scripts and roles", [*PYTEST, "tests/unit"]),
         ("unit: nspawn backend", [*PYTEST, "tests/nspawn", "--ignore", "tests/nspawn/test_lifecycle.py"]),
+        ("unit: MCP conformance", [sys.executable, "tests/conformance/conformance.py"]),
         ("lab: cleared", [sys.executable, LAB_PY, "destroy", "--lab-id", TEST_LAB, "--force"]),
         ("lab: fingerprint", [*fingerprint, "--output", str(before)]),
         ("lab: lifecycle", [*PYTEST, "tests/nspawn/test_lifecycle.py"]),

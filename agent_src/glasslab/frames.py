@@ -44,10 +44,30 @@ if TYPE_CHECKING:  # cryptography takes tens of ms to import; only signing and v
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 __all__ = [
-    "AGENT", "COMMON_FIELDS", "GENESIS", "HYPERVISOR", "KINDS", "LLM", "MCP", "NETWORK", "SESSION", "TOOLCALL", "TRACE",
+    "AGENT",
+    "COMMON_FIELDS",
+    "GENESIS",
+    "HOST_PREFIX",
+    "HYPERVISOR",
+    "KINDS",
+    "LLM",
+    "MCP",
+    "NETWORK",
+    "SESSION",
+    "TOOLCALL",
+    "TRACE",
     "WITNESS_PREFIX",
-    "Chain", "Event", "Frame", "FrameError", "Kind",
-    "canonical_json", "event_hash", "frame", "recordable", "sha256_hex", "verify_event_signature",
+    "Chain",
+    "Event",
+    "Frame",
+    "FrameError",
+    "Kind",
+    "canonical_json",
+    "event_hash",
+    "frame",
+    "recordable",
+    "sha256_hex",
+    "verify_event_signature",
 ]  # fmt: skip
 
 GENESIS: Final = "0" * 64
@@ -55,6 +75,7 @@ SIGNATURE_DOMAIN: Final = b"glasslab-frame-v1:"
 MAX_DEPTH: Final = 64
 # A session id that begins so is one of the hypervisor's streams: it has no agent in it, and no end but the next stream.
 WITNESS_PREFIX: Final = "hypervisor-"
+HOST_PREFIX: Final = "host-"  # of a session that a tool server begins itself, for a host that is not the lab's agent
 
 Frame = dict[str, Any]
 Event = dict[str, Any]

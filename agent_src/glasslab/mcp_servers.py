@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +11,12 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from glasslab.guardrails import visible_line
+from glasslab.jsonfiles import read_object, read_text
 from glasslab.settings_sources import LOOPBACK, SettingsError
 from glasslab.toolbox import ServerCommand
 from glasslab.tooltypes import OAuthClient, ServerUrl
 
 RESERVED: Final = "lab-files"
-MAX_FILE_BYTES: Final = 1_000_000
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 _STDIO: Final = {"type", "command", "args", "env", "files", "disabled"}
@@ -38,7 +36,7 @@ class NamedServer:
 def read_servers(path: Path) -> list[NamedServer]:
     """Return the servers that a file names, in its order. Raises SettingsError, one line for the first problem."""
     try:
-        return _servers(_object(path, "the file"))
+        return _servers(read_object(path, "the file"))
     except ValueError as error:
         raise SettingsError(f"MCP_SERVERS: {path}: {visible_line(str(error))}") from None
 
@@ -104,7 +102,7 @@ def _oauth(entry: object) -> OAuthClient:
     if unknown:
         raise ValueError(f"has an unknown oauth key {unknown[0][:60]!r}; known: {', '.join(sorted(_OAUTH))}")
     path = Path(_text(entry, "credentialsFile")).expanduser()
-    given = _object(path, f"credential file {path}", secret=True)
+    given = read_object(path, f"credential file {path}", secret=True)
     return OAuthClient(_text(given, "client_id"), _text(given, "client_secret"), _url(entry, "issuer"))
 
 
@@ -145,47 +143,10 @@ def _url(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _token(path: Path) -> str:
-    text = _read(path, f"token file {path}", secret=True).strip()
+    text = read_text(path, f"token file {path}", secret=True).strip()
     if not text or not (text.isascii() and text.isprintable() and " " not in text):
         raise ValueError(f"has the token file {path}, which holds no token; write the token alone into it")
     return text
-
-
-def _object(path: Path, what: str, *, secret: bool = False) -> dict[str, Any]:
-    try:
-        value = json.loads(_read(path, what, secret=secret), object_pairs_hook=_once)
-    except (json.JSONDecodeError, RecursionError):
-        raise ValueError(f"{what} is not JSON") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{what} holds no JSON object")
-    return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"{twice[0][:60]!r} is given twice; keep one")
-    return dict(pairs)
-
-
-def _read(path: Path, what: str, *, secret: bool) -> str:
-    try:
-        with path.open("rb") as file:
-            mode = path.stat().st_mode
-            if mode & stat.S_IWOTH:
-                raise ValueError(f"{what}: anybody may write it, and name a program; chmod o-w it")
-            if secret and mode & stat.S_IROTH:
-                raise ValueError(f"{what}: anybody may read it; chmod o-r it")
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"{what} cannot be read ({error.strerror}); give a readable file") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ValueError(f"{what} is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise ValueError(f"{what} is not UTF-8 text") from None
 
 
 def _is_file(text: str) -> bool:

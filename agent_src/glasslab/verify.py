@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glasslab.frames import (
     AGENT,
     GENESIS,
+    HOST_PREFIX,
     HYPERVISOR,
     KINDS,
     MCP,
@@ -81,16 +82,17 @@ class Report:
 def verify_session(session_id: str, stored: Sequence[StoredEvent], keys: Mapping[str, Ed25519PublicKey]) -> Report:
     """Return the report on a session from all of its events and the writers' public keys, by writer."""
     problems: list[Problem] = []
-    witness = session_id.startswith(WITNESS_PREFIX)
-    chains: dict[str, list[StoredEvent]] = {HYPERVISOR if witness else AGENT: []}
+    witness, host = session_id.startswith(WITNESS_PREFIX), session_id.startswith(HOST_PREFIX)
+    chains: dict[str, list[StoredEvent]] = {HYPERVISOR if witness else MCP if host else AGENT: []}
     for item in stored:
         fault = _no_frame(item, session_id)
-        if not fault and (item.event["component"] == HYPERVISOR) is not witness:
-            fault = f"a frame of {item.event['component']} in a session named {session_id}: one of the two is forged"
+        writer = str(item.event.get("component"))
+        if not fault and ((writer == HYPERVISOR) is not witness or (host and writer == AGENT)):
+            fault = f"a frame of {writer} in a session named {session_id}: one of the two is forged"
         if fault:
             problems.append(Problem(None, fault))
         else:
-            chains.setdefault(item.event["component"], []).append(item)
+            chains.setdefault(writer, []).append(item)
     writers = [_writer(name, chain, _key(name, chain, keys)) for name, chain in sorted(chains.items())]
     problems += _missing_clocks(item.event for chain in chains.values() for item in chain)
     return Report(session_id, writers, problems)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from glasslab.frames import GENESIS, Chain, event_hash, frame
+from glasslab.frames import GENESIS, KINDS, Chain, event_hash, frame
 from glasslab.search import StoredEvent
 from glasslab.verify import Report, verify_session
 from session_sample import SESSION, fresh_signature, make_keys, make_session
@@ -266,3 +266,29 @@ def test_an_event_no_writer_could_have_sent_is_reported_not_raised() -> None:
     stored = make_session(KEYS)
     change(stored, "agent", 27, answer_sha256="\ud800")
     assert any("agent 27: signature" in line for line in problems(check(stored)))
+
+
+def stored(session: str, writer: str, *kinds: tuple[str, dict[str, Any]]) -> Stored:
+    """What one writer recorded in a session, each frame in a commit of its own."""
+    chain = Chain(session, writer, KEYS[writer])
+    events = [event for kind, fields in kinds for event in chain.seal([frame(kind, step=0, **fields)])]
+    return [
+        StoredEvent(float(number), KINDS[event["kind"]].sourcetype, f"glasslab:{writer}", "agents", "", event)
+        for number, event in enumerate(events)
+    ]
+
+
+START = ("server.start", {"sandbox": "/d", "pid": 7})
+
+
+def test_a_session_of_another_host_has_the_servers_chain_alone() -> None:
+    report = verify_session("host-1", stored("host-1", "mcp", START, ("server.list_files", {"files": []})), PUBLIC)
+    assert problems(report) == []
+    assert {writer.name: writer.frames for writer in report.writers} == {"mcp": 2}
+    assert problems(verify_session("host-1", [], PUBLIC)) == ["mcp None: no frame at all"]
+
+
+def test_no_agent_speaks_in_a_session_of_another_host() -> None:
+    forged = stored("host-1", "agent", ("session.start", {"model": "m", "question_sha256": "0"}))
+    named = problems(verify_session("host-1", [*stored("host-1", "mcp", START), *forged], PUBLIC))
+    assert "session: a frame of agent in a session named host-1: one of the two is forged" in named

@@ -11,6 +11,7 @@ FOLDERS = (
     "roles/network/library",
     "roles/verify/files",
     "roles/witness/files",
+    "tests/conformance",
     "tests/isolation",
     "packer",
     "roles/template/files",

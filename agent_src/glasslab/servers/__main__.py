@@ -1,4 +1,6 @@
-"""`glasslab-mcp files`: the files server, for one session over stdio or for many over a unix socket."""
+"""`glasslab-mcp files`: the files server, for one session over stdio, for many over a unix socket, or over HTTP."""
+
+from __future__ import annotations
 
 import argparse
 import os
@@ -6,12 +8,16 @@ import pwd
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glasslab.keys import KeyFileError
 from glasslab.protection import protect
 from glasslab.recorder import Recorder
 from glasslab.servers.sandbox import Sandbox, SandboxError
 from glasslab.settings import ServerSettings, SettingsError
+
+if TYPE_CHECKING:
+    from glasslab.servers.recorded import RecordedServer
 
 DEFAULT_SPARES = 2
 DEFAULT_CHILDREN = 24  # four tasks each at most
@@ -32,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from glasslab.servers.files import FilesServer
 
     protect()
+    if options.http:
+        return _serve_http(options, FilesServer(settings.lab_documents, recorder.open, standalone=True))
     if options.stdio:
         server = FilesServer(settings.lab_documents, recorder.open, standalone=options.standalone)
         process.serve_stdio(server, idle=options.idle)
@@ -59,6 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.socket.unlink(missing_ok=True)
 
 
+def _serve_http(options: argparse.Namespace, server: RecordedServer) -> int:
+    from glasslab.httpserver import ServeError
+    from glasslab.servers import http
+
+    try:
+        return http.serve(server, http.listen_from(options))
+    except ServeError as error:
+        print(f"glasslab-mcp: {error}", file=sys.stderr)
+        return 2
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="glasslab-mcp", description="MCP server of the lab's documents. Its settings come from the environment."
@@ -67,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="serve one session on stdin and stdout")
     where.add_argument("--socket", type=Path, metavar="PATH", help="serve on this unix socket (default: systemd's)")
+    where.add_argument("--http", metavar="[HOST:]PORT", help="serve any MCP host over streamable HTTP (--standalone)")
     parser.add_argument(
         "--standalone",
         action="store_true",
@@ -91,6 +111,17 @@ def _parser() -> argparse.ArgumentParser:
         type=_whole_number(1, 86400),
         default=DEFAULT_IDLE,
         help="seconds without a request that end it",
+    )
+    http = parser.add_argument_group("with --http")
+    http.add_argument("--token-file", type=Path, metavar="FILE", help="file with the bearer token (required)")
+    http.add_argument("--tls-cert", type=Path, metavar="FILE", help="PEM certificate; required beyond loopback")
+    http.add_argument("--tls-key", type=Path, metavar="FILE", help="its PEM key, where that is another file")
+    http.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME[:PORT]",
+        help="a further name that hosts reach this server by (repeatable)",
     )
     return parser
 

@@ -25,7 +25,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from glasslab import __version__
-from glasslab.frames import Frame
+from glasslab.frames import HOST_PREFIX, Frame
 from glasslab.recorder import LoggingError
 from glasslab.servers.sandbox import printable
 from glasslab.wire import LOG_FAILED, META_CLOCK, META_REFUSED, RequestMeta, WireError, parse_meta
@@ -128,7 +128,7 @@ class RecordedServer:
             if self._session_id is None or self._failed is not None or now - self._last_used > PAUSE:
                 self._end()
             self._last_used = now
-            return RequestMeta(self._session_id or f"host-{uuid.uuid4().hex}", 0, 0, None)
+            return RequestMeta(self._session_id or f"{HOST_PREFIX}{uuid.uuid4().hex}", 0, 0, None)
         try:
             return parse_meta(params.get("_meta"))
         except WireError as error:
