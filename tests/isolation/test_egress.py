@@ -67,6 +67,12 @@ def test_a_names_letters_may_be_large_or_small() -> None:
     assert third["end"] == "closed"
 
 
+def named(name: bytes) -> dict[str, object]:
+    """A hello whose server name is these bytes, whatever they are."""
+    entry = b"\0" + len(name).to_bytes(2, "big") + name
+    return raw(extended(hello(None), 0, len(entry).to_bytes(2, "big") + entry), timeout=5)
+
+
 # What the agent tries -> the question. From the controller each is answered.
 CLOSED = {
     "another name on the model's address": tls("other.glasslab.test", verify="other.glasslab.test"),
@@ -99,6 +105,14 @@ REFUSED = {
     "garbage": raw(bytes(range(256)) * 64, timeout=5),
     "an SSL 2 hello": raw(b"\x80\x2e\x01\x03\x03" + bytes(60), timeout=5),
     "a cut name": raw(HELLO.replace(b"model.glasslab.test", b"model.glasslab.tes\0")),
+    "the name with its last dot": named(MODEL.encode() + b"."),
+    "the name before a NUL": named(MODEL.encode() + b"\0.other.glasslab.test"),
+    "the name before a line's end": named(MODEL.encode() + b"\r\nother.glasslab.test"),
+    "the name after a space": named(b" " + MODEL.encode()),
+    "the name in wide letters": named("ｍodel.glasslab.test".encode()),
+    "an empty name": named(b""),
+    "a name as long as names get": named(b".".join([b"a" * 63] * 3 + [b"a" * 41, MODEL.encode()])),
+    "a name longer than that": named(b"a" * 4000 + b"." + MODEL.encode()),
     "half a hello": raw(HELLO[:100], timeout=5),
     "nothing": raw(b"", timeout=5),
     "the proxy by its own address": tls(MODEL, "10.10.10.1", 14000),
@@ -131,6 +145,12 @@ def test_nothing_else_gets_through(row: str, seen: dict[str, dict[str, dict[str,
     if row in CLOSED:
         control = seen["ctl"][row]
         assert control["end"] == "answered", control
+
+
+def test_a_name_out_of_bytes_is_taken_when_it_is_the_models() -> None:
+    """Else what is refused as an odd name would be refused for the way it is written here."""
+    [found] = asked(AGENT, [named(MODEL.encode())])
+    assert found["got"][:3] == "\x16\x03\x03", found
 
 
 def test_who_does_not_say_a_name_is_put_off_within_the_time_given(
