@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from glasslab import delegate, pins, session_frames
+from glasslab.approvals import Gate, Nobody, Person, policy_of
 from glasslab.calling import ModelCalls
 from glasslab.context import Call, Context, Continued, tokens_of
 from glasslab.endings import Ended, Findings, Outcome, ending, limit_reached
@@ -42,6 +43,7 @@ class Agent:
     ) -> None:
         """`toolbox` makes a session's connections, or its one; `lock` holds the pinned tools (pins.read_lock)."""
         self.settings, self.recorder, self.model, self.toolbox, self.lock = settings, recorder, model, toolbox, lock
+        self.policy = policy_of(settings)
 
     def close(self) -> None:
         """Close the idle connections to log and model."""
@@ -54,12 +56,14 @@ class Agent:
         stop: threading.Event,
         watch: Watch | None = None,
         continued: Continued | None = None,
+        person: Person | None = None,
     ) -> Outcome:
         """Answer one question. Set `stop` to cancel it. Does not raise for what the contract has a status for.
 
         `watch` gets the model's text as it arrives, before it is on record. `continued` is what was said before.
+        `person` decides about calls that wait for an approval; without one they are denied.
         """
-        return Session(self, stop, watch, continued).ask(question)
+        return Session(self, stop, watch, continued, person=person).ask(question)
 
 
 class Session:
@@ -72,16 +76,18 @@ class Session:
         watch: Watch | None = None,
         continued: Continued | None = None,
         parent: Mapping[str, Any] | None = None,
+        person: Person | None = None,
     ) -> None:
         """Open nothing yet but the log's connection; `agent` gives settings, model, lock and the way to the tools.
 
         `parent` says whose delegate this one is (PARENT_FIELDS).
         """
         settings = agent.settings
-        self.agent, self.continued, self.parent = agent, continued, parent
+        self.agent, self.continued, self.parent, self.person = agent, continued, parent, person or Nobody()
         self.settings, self.lock, self.stop, self.watch = settings, agent.lock, stop, watch
         self.budget, self.findings = Budget(limits_of(settings)), Findings()
         self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
+        self.gate = Gate(agent.policy, self.person)
         self.notice: str | None = None
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex, parent=parent)
         self.model = ModelCalls(settings, agent.model, self.log, self.budget, self.findings, stop)
@@ -115,7 +121,8 @@ class Session:
                 return self.shown(reply.content or "")
             calls = context.add_reply(reply, schemas)
             self.decide(calls)
-            for call in calls:
+            for requested in calls:
+                call = self.gate.passed(requested, self.tools.origins, log, budget, self.stop)
                 if call.error is None:
                     if call.name == delegate.NAME and self.parent is None and self.settings.delegate_tools:
                         result = log.act(
@@ -221,7 +228,7 @@ class Session:
         agent = copy.copy(self.agent)
         agent.settings = made
         ids = (self.log.session_id, self.budget.turns, call.id)
-        child = Session(agent, self.stop, parent=dict(zip(PARENT_FIELDS, ids, strict=True)))
+        child = Session(agent, self.stop, parent=dict(zip(PARENT_FIELDS, ids, strict=True)), person=self.person)
         outcome = child.ask(arguments["task"])
         self.budget.count_delegate(child.budget)
         result = delegate.result_of(outcome)

@@ -97,6 +97,7 @@ def _ask_here(question: str, stop: threading.Event, stream: bool, session: str |
     from glasslab.agent import LAST_TURN
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
     from glasslab.continuing import ContinueError, read_session
+    from glasslab.prompting import at_terminal
     from glasslab.protection import protect
 
     protect()
@@ -113,7 +114,7 @@ def _ask_here(question: str, stop: threading.Event, stream: bool, session: str |
     if stream:
         print("glasslab: what follows is shown as it arrives, before it is screened and on record", file=sys.stderr)
     try:
-        outcome = agent.ask(question, stop, _watch if stream else None, continued)
+        outcome = agent.ask(question, stop, _watch if stream else None, continued, at_terminal())
     finally:
         agent.close()
     return {**dataclasses.asdict(outcome), "index": agent.settings.hec_index}
@@ -123,10 +124,13 @@ def _ask_service(path: Path, question: str, stop: _Stop) -> Result | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
         try:
             service.connect(str(path))
-            service.sendall(json.dumps({"question": question}).encode() + b"\n")
+            service.sendall(json.dumps({"question": question, "watch": True}).encode() + b"\n")
             stop.told = service
             with service.makefile("rb") as lines:
                 line = lines.readline()
+                while line.startswith(b'{"approval":'):
+                    _show_waiting(line, path)
+                    line = lines.readline()
         except OSError as error:
             print(f"glasslab: service at {path}: {error.strerror or error}; start it: glasslab serve", file=sys.stderr)
             return None
@@ -143,6 +147,17 @@ def _ask_service(path: Path, question: str, stop: _Stop) -> Result | None:
     if result.get("trace") == "full":
         print("glasslab: LAB_TRACE=full: contents are recorded, too; use it with fictional data only", file=sys.stderr)
     return result
+
+
+def _show_waiting(line: bytes, path: Path) -> None:
+    """Say that a call waits for an approval, and how to give it."""
+    from glasslab.prompting import lines
+
+    with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError):
+        call = json.loads(line)["approval"]
+        shown = "\n".join(lines(call))
+        how = f"glasslab approve {visible_line(str(call['id']))} --socket {path}"
+        print(f"glasslab: a call waits for an approval ({how}):\n{shown}", file=sys.stderr)
 
 
 def _show(result: Result, as_json: bool) -> int:

@@ -17,6 +17,9 @@ from glasslab import __version__
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "ask": ("glasslab.asking", "ask the agent one question"),
     "serve": ("glasslab.serving", "answer questions on a unix socket"),
+    "approvals": ("glasslab.approving", "list the tool calls that wait for an approval"),
+    "approve": ("glasslab.approving", "let a tool call that waits be made"),
+    "deny": ("glasslab.approving", "deny a tool call that waits"),
     "trace": ("glasslab.views.command", "show a session frame by frame"),
     "verify": ("glasslab.views.command", "check a session's chain and signatures"),
     "flows": ("glasslab.views.flows", "compare the hypervisor's flows with the sessions' frames"),

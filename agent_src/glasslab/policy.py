@@ -1,4 +1,4 @@
-"""Limits of one question: turns, tool calls, tokens, cost, seconds. Approvals have their place here, too."""
+"""Limits of one question: turns, tool calls, tokens, cost, seconds. What waits for a person: approvals.py."""
 
 from __future__ import annotations
 

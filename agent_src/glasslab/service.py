@@ -4,7 +4,8 @@ Protocol, newline-delimited JSON, one question a connection: the client sends `{
 object: `answer`, `status`, `session_id`, `turns`, `usage`, `seconds` as `glasslab ask --json` prints them, and
 `problem` (one line, null when answered), `so_far` (what was found without an answer, or null), `trace` (summary or
 full), `index`. Any further line of the client's, and a client that closes, cancel the question (status cancelled,
-recorded); shutting down the writing half does not.
+recorded); shutting down the writing half does not. With `"watch": true` in the question, an object with `approval`
+comes first for each call that waits for a person. Those who may approve ask in the same way: see desk.answer.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
+from glasslab import desk
 from glasslab.agent import Agent
+from glasslab.approvals import Asked
 from glasslab.guardrails import visible_line
+from glasslab.peers import peer_uid
 from glasslab.statuses import Result, question_problem, refused, unasked
 
 MAX_LINE: Final = 262_144
@@ -41,10 +46,14 @@ class ServeError(ValueError):
 class Service:
     """Accepts questions and gives each a thread of its own; one poll loop sees clients come and go."""
 
-    def __init__(self, agent: Agent, path: Path) -> None:
-        """Listen on `path`. Raises ServeError when that is not possible, or another service lives there."""
+    def __init__(self, agent: Agent, path: Path, approvers: frozenset[int] = frozenset()) -> None:
+        """Listen on `path`; `approvers` are the users that may approve calls.
+
+        Raises ServeError when that is not possible, or another service lives there.
+        """
         self._agent = agent
         self._path = path
+        self._desk = desk.Desk(approvers)
         self._listener = _listen(path)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._slots = threading.BoundedSemaphore(MAX_ASKS)
@@ -134,20 +143,23 @@ class Service:
 
     def _serve(self, poll: select.poll, client: socket.socket, stop: threading.Event) -> None:
         try:
-            question = _read_question(client)
-            if isinstance(question, str):
+            request = _read_request(client)
+            if request is None:
+                return
+            uid = peer_uid(client)
+            told = request if "status" in request else desk.answer(self._desk, uid, request)
+            if told is None:
                 poll.register(client, select.POLLIN)  # from here on a word or a goodbye cancels
                 self._wake()
-                _send(client, self._answer(question, stop))
-            elif question is not None:
-                _send(client, question)
+                told = self._answer(request["question"], stop, desk.AtDesk(self._desk, uid, _teller(client, request)))
+            _send(client, told)
         except Exception as error:  # one connection's failure must not end the service
             print(f"glasslab: connection failed: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
             self._done.append(client.fileno())
             self._wake()
 
-    def _answer(self, question: str, stop: threading.Event) -> Result:
+    def _answer(self, question: str, stop: threading.Event, person: desk.AtDesk) -> Result:
         problem = question_problem(question)
         if problem is not None:
             return refused(problem)
@@ -155,7 +167,7 @@ class Service:
             if stop.is_set():
                 return unasked("cancelled", "cancelled before its turn came; nothing was asked")
         try:
-            outcome = self._agent.ask(question, stop)
+            outcome = self._agent.ask(question, stop, person=person)
         finally:
             self._slots.release()
         if outcome.problem:
@@ -188,8 +200,18 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _read_question(client: socket.socket) -> str | Result | None:
-    """Return the question, the result that refuses what came instead, or None when the client went away."""
+def _teller(client: socket.socket, request: Mapping[str, Any]) -> Callable[[Asked], None]:
+    """Return what tells a client that watches of a call that waits."""
+
+    def tell(asked: Asked) -> None:
+        if request.get("watch") is True:
+            _send(client, {"approval": desk.described(asked)})
+
+    return tell
+
+
+def _read_request(client: socket.socket) -> dict[str, Any] | None:
+    """Return what is asked, the result that refuses what came instead, or None when the client went away."""
     client.settimeout(REQUEST_SECONDS)
     data = b""
     deadline = time.monotonic() + REQUEST_SECONDS
@@ -211,8 +233,14 @@ def _read_question(client: socket.socket) -> str | Result | None:
         request = json.loads(data.split(b"\n", 1)[0])
     except (ValueError, RecursionError):
         request = None
-    question = request.get("question") if isinstance(request, dict) else None
-    return question if isinstance(question, str) else refused('not understood; send {"question": "..."} and a newline')
+    words = ("question", "approvals", "approve", "deny")
+    if isinstance(request, dict) and "status" not in request and any(_fits(word, request) for word in words):
+        return request
+    return refused('not understood; send {"question": "..."} and a newline')
+
+
+def _fits(word: str, request: Mapping[str, Any]) -> bool:
+    return request.get(word) is True if word == "approvals" else isinstance(request.get(word), str)
 
 
 def _send(client: socket.socket, result: Result) -> None:

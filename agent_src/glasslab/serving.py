@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     protect()
     try:
         agent = agent_from_settings()
-        service = Service(agent, args.socket)
+        service = Service(agent, args.socket, agent.settings.approver_ids)
     except (*CONFIGURATION_ERRORS, ServeError) as error:
         for line in getattr(error, "lines", [str(error)]):
             print(f"glasslab: {line}", file=sys.stderr)

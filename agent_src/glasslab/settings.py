@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from glasslab.keys import is_folder, load_signing_key
 from glasslab.prices import Prices, parse_prices
+from glasslab.settings_approvals import ApprovalFields
 from glasslab.settings_context import ContextFields
 from glasslab.settings_guards import GuardFields
 from glasslab.settings_sources import LOOPBACK, AnyPath, CaFile, HecUrl, LabSettings, SettingsError, Token, path_to, url
@@ -121,7 +122,7 @@ class SearchSettings(LabSettings):
     verify_keys: AnyPath = Field(STATE, validate_default=True, description="folder of the writers' public keys (*.pub)")
 
 
-class Settings(ContextFields, GuardFields, _HecFields):
+class Settings(ApprovalFields, ContextFields, GuardFields, _HecFields):
     """What the agent reads. Use `.hec()`, `.key()`, `.trace` for `Recorder`, `.shown()` for agent.start."""
 
     model_provider: Literal["openai", "anthropic"] = Field("openai", description="which API the model speaks")
@@ -162,8 +163,8 @@ class Settings(ContextFields, GuardFields, _HecFields):
         return {**defaults, **given}
 
     def problems(self) -> list[str]:
-        """Return what does not fit together: key over plain http, the checkout's tool server."""
-        found = []
+        """Return what does not fit together: key over plain http, the checkout's tool servers."""
+        found = self.outbox_problems()
         host = urlsplit(self.model_base_url).hostname
         if self.model_api_key and self.model_base_url.startswith("http:") and host not in LOOPBACK:
             found.append(

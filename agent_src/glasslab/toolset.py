@@ -56,6 +56,7 @@ class Toolset:
         """The lab's own server, if there is one, has no key."""
         self.members = list(members)
         self._routes: dict[str, tuple[Member, str]] = {}
+        self.origins: dict[str, tuple[str, str, dict[str, Any]]] = {}  # by offered name: server, name there, definition
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +99,7 @@ class Toolset:
         """
         count = Counter(name for server in servers for name in {name_of(item) for item in server.definitions})
         count.update(taken)
-        self._routes, offered = {}, {}
+        self._routes, self.origins, offered = {}, {}, {}
         for member, server in zip(self.members, servers, strict=True):
             for definition in server.definitions:
                 name = name_of(definition)
@@ -108,6 +109,7 @@ class Toolset:
                     shown = f"{shown[: _MAX_NAME - 4]}_{number}"
                     number += 1
                 self._routes[shown], offered[shown] = (member, name), definition
+                self.origins[shown] = (server.pinned_as, name, definition)
         return offered
 
     def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:

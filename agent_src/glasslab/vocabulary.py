@@ -208,6 +208,50 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         ("stage", "action", "findings"),
         ("tool", "tool_call_id"),
     ),
+    # A call waits for a person. sha256: of the canonical JSON of arguments, server and tool; caller: user id of who
+    # asked the question; reason: why it waits; seconds: how long
+    Kind(
+        "approval.request",
+        SESSION,
+        "A tool call waits for a person's approval",
+        _A,
+        (
+            "approval_id",
+            "tool",
+            "server",
+            "class",
+            "arguments",
+            "sha256",
+            "tool_call_id",
+            "caller",
+            "reason",
+            "seconds",
+        ),
+    ),
+    # decision: approved | denied; how: terminal | service | timeout | nobody | rule; by: user id, null when no person
+    # decided; why: what that person gave as the reason; decided_at: epoch seconds; approval_id: null by a rule
+    Kind(
+        "approval.decision",
+        SESSION,
+        "A tool call was approved or denied",
+        _A,
+        (
+            "approval_id",
+            "tool",
+            "server",
+            "class",
+            "sha256",
+            "tool_call_id",
+            "caller",
+            "reason",
+            "decision",
+            "how",
+            "by",
+            "why",
+            "decided_at",
+            "waited_seconds",
+        ),
+    ),
     # servers' tools that differ from the lock: lists of names; expected, observed: name -> definition hash
     Kind(
         "tools.drift",

@@ -123,6 +123,7 @@ def make_settings(hec: FaultyHec, ca: Path, model_url: str, **more: Any) -> Sett
         "model_api_key": API_KEY,
         "model_retries": 0,
         "lab_trace": "full",
+        "tool_classes": "stub/*=read, web/*=read, fake/*=read",
     }
     return Settings.load(**(fields | more))
 

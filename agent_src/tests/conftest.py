@@ -10,6 +10,8 @@ import pytest
 from agent_bench import ANSWER, Bench
 from agent_lab import ScriptedModel, scripted_model
 from faulty_hec import FaultyHec
+from glasslab.settings import SearchSettings, ServerSettings, Settings
+from glasslab.settings_approvals import OutboxSettings
 from loglab import make_certificates
 
 
@@ -44,10 +46,11 @@ def hec(running_hec: FaultyHec) -> FaultyHec:
 @pytest.fixture
 def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home and working directory, and an environment without settings of the lab's."""
-    prefixes = ("MODEL", "OPENAI", "HEC", "LAB", "LAST", "MCP", "MAX", "SIGNING", "VERIFY", "SPLUNK", "SYSTEM_PROMPT",
-                "CONTEXT", "COMPACTION", "DELEGATE")  # fmt: skip
+    names = {
+        field for kind in (Settings, ServerSettings, SearchSettings, OutboxSettings) for field in kind.model_fields
+    }
     for name in list(os.environ):
-        if name.startswith(prefixes):
+        if name.removesuffix("_FILE").lower() in names or name.startswith("OPENAI_"):
             monkeypatch.delenv(name)
     home = tmp_path / "home"
     home.mkdir()

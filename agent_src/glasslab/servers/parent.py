@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Final, NoReturn
 
+from glasslab.peers import peer_uid
 from glasslab.recorder import Recorder
 from glasslab.servers import process
 from glasslab.servers.files import FilesServer
@@ -227,8 +228,7 @@ class Parent:
     def _accept(self) -> socket.socket:
         while True:
             connection, _ = self._listener.accept()
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            _, uid, _ = struct.unpack("3i", credentials)
+            uid = peer_uid(connection)
             if uid in self._allowed:
                 return connection
             print(f"glasslab-mcp: a connection of user {uid} was refused; see --allow-uid", file=sys.stderr)

@@ -122,6 +122,16 @@ def _reduced(event: Event) -> str:
     )
 
 
+def _approval(event: Event) -> str:
+    if event.get("decision") is None:
+        waits = f"waits at most {_get(event, 'seconds', 12)} s"
+        return f"{_get(event, 'tool', 60)} of {_get(event, 'server', 40)} ({_get(event, 'reason', 80)}) {waits}"
+    word = "approved" if event.get("decision") == "approved" else "REFUSED"
+    who = "" if event.get("by") is None else f" by user {_get(event, 'by', 12)}"
+    why = f": {_get(event, 'why', 80)}" if event.get("why") else ""
+    return f"{word}: {_get(event, 'tool', 60)} of {_get(event, 'server', 40)}, {_get(event, 'how', 20)}{who}{why}"
+
+
 def _protocol(event: Event) -> str:
     server = f"{_get(event, 'server_name', 60)} {_get(event, 'server_version', 20)}"
     return f"{server}, MCP {_get(event, 'protocol_version', 20)}"
@@ -181,6 +191,8 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
     "tools.drift": _drift,
     "mcp.tools_drift": lambda e: f"{_get(e, 'server', 60)}: {_plural(_count(e, 'diff'), 'line')} of difference",
     "guardrail": _guardrail,
+    "approval.request": _approval,
+    "approval.decision": _approval,
     "session.end": lambda e: f"{_get(e, 'status', 40)}, {_plural(e.get('turns'), 'turn')}{_session_tokens(e)}",
     "service.start": lambda e: f"model {_get(e, 'model', 80)}",
     "llm": _llm,
