@@ -13,7 +13,7 @@ from glasslab.models.endpoint import Place
 from glasslab.models.providers import make_model as model_at
 from glasslab.recorder import Recorder
 from glasslab.settings import Settings, SettingsError
-from glasslab.toolbox import REQUEST_TIMEOUT, ServerCommand, Toolbox, files_server
+from glasslab.toolbox import REQUEST_TIMEOUT, ServerCommand, Toolbox, files_server, lab_server
 from glasslab.toolset import Member, Toolset
 from glasslab.tooltypes import ServerUrl
 
@@ -69,11 +69,22 @@ def toolbox_maker(settings: Settings) -> Callable[[], Toolset]:
     # A call commits at most twice at the server; its log's deadline has to pass there before the agent gives up here.
     timeout = REQUEST_TIMEOUT + 2 * settings.hec_deadline
 
+    more = {
+        "lab-outbox": ("OUTBOX_SERVER", settings.outbox_server, "outbox", settings.outbox_environment()),
+        "weather": ("WEATHER_SERVER", settings.weather_server, "weather", {}),
+    }
+
     def connection(server: ServerCommand | ServerUrl | str) -> Toolbox:
         return Toolbox(
             server, revision=settings.mcp_revision, timeout=timeout, max_result_bytes=settings.max_result_bytes
         )
 
-    return lambda: Toolset(
-        [Member(connection(own)), *(Member(connection(item.server), item.name, item.files) for item in others)]
-    )
+    def members() -> list[Member]:
+        found = [Member(connection(own))]
+        for key, (setting, place, name, environment) in more.items():
+            if place != "off":
+                server = lab_server(name, environment) if place == "stdio" else place
+                found.append(Member(connection(server), key, setting=setting))
+        return found + [Member(connection(item.server), item.name, item.files) for item in others]
+
+    return lambda: Toolset(members())

@@ -16,7 +16,7 @@ from glasslab.settings_sources import LOOPBACK, SettingsError
 from glasslab.toolbox import ServerCommand
 from glasslab.tooltypes import OAuthClient, ServerUrl
 
-RESERVED: Final = "lab-files"
+RESERVED: Final = ("lab-files", "lab-outbox", "weather")  # the lab's own: their classes are known
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 _STDIO: Final = {"type", "command", "args", "env", "files", "disabled"}
@@ -47,7 +47,7 @@ def _servers(whole: Mapping[str, Any]) -> list[NamedServer]:
         raise ValueError('has no "mcpServers" object; give {"mcpServers": {NAME: {"command": ...} or {"url": ...}}}')
     found = []
     for name, entry in given.items():
-        if not _NAME.fullmatch(name) or name == RESERVED:
+        if not _NAME.fullmatch(name) or name in RESERVED:
             raise ValueError(f"{name[:60]!r} cannot be a server's name; use 1 to 32 letters, digits, _ and -")
         try:
             if not isinstance(entry, dict):

@@ -42,9 +42,14 @@ class ServerCommand:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+def lab_server(name: str, env: Mapping[str, str]) -> ServerCommand:
+    """Return the command of one of the lab's own servers (files, outbox, weather), run by this very Python."""
+    return ServerCommand(sys.executable, ("-I", "-m", "glasslab.servers", name, "--stdio"), env)
+
+
 def files_server(env: Mapping[str, str]) -> ServerCommand:
-    """Return the command of the lab's own files server, run by this very Python."""
-    return ServerCommand(sys.executable, ("-I", "-m", "glasslab.servers", "files", "--stdio"), env)
+    """Return the command of the lab's own files server."""
+    return lab_server("files", env)
 
 
 class Toolbox:

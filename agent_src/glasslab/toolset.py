@@ -42,11 +42,12 @@ class Connection(Protocol):
 
 @dataclass(frozen=True)
 class Member:
-    """One server: its connection; for one of the file, the name that it has there, and its files."""
+    """One server: its connection; for any but the lab's files, its name, its files, and the setting it comes from."""
 
     tools: Connection
     key: str = ""
     files: list[Path] = field(default_factory=list)
+    setting: str = "MCP_SERVERS"
 
 
 class Toolset:
@@ -151,7 +152,7 @@ def _named(member: Member) -> Iterator[None]:
     except (ToolServerError, LogFailedAtServer) as error:
         if not member.key:
             raise
-        raise ToolServerError(f"server {member.key!r} of MCP_SERVERS: {error}") from error
+        raise ToolServerError(f"server {member.key!r} of {member.setting}: {error}") from error
 
 
 def _plain(name: str) -> str:

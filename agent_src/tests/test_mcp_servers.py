@@ -38,8 +38,8 @@ def read(folder: Path, servers: Any, text: str | None = None, mode: int = 0o600)
 def test_a_server_on_this_machine(folder: Path) -> None:
     script = str(folder / "program.py")
     entry = {"type": "stdio", "command": sys.executable, "args": [script, "--flag"], "env": {"A": "b"}}
-    (got,) = read(folder, {"weather": {**entry, "files": ["HERE/token"]}})
-    assert got.name == "weather"
+    (got,) = read(folder, {"tides": {**entry, "files": ["HERE/token"]}})
+    assert got.name == "tides"
     assert got.server == ServerCommand(sys.executable, (script, "--flag"), {"A": "b"})
     assert got.files == [Path(sys.executable).resolve(), Path(script), folder / "token"]
 

@@ -1,4 +1,4 @@
-"""`glasslab-mcp files`: the files server, for one session over stdio, for many over a unix socket, or over HTTP."""
+"""`glasslab-mcp files` over stdio, for many over a unix socket, or over HTTP; `outbox` and `weather` over stdio."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from glasslab.protection import protect
 from glasslab.recorder import Recorder
 from glasslab.servers.sandbox import Sandbox, SandboxError
 from glasslab.settings import ServerSettings, SettingsError
+from glasslab.settings_approvals import OutboxSettings
 
 if TYPE_CHECKING:
     from glasslab.servers.recorded import RecordedServer
@@ -27,6 +28,8 @@ DEFAULT_IDLE = 900
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server; return the exit status: 0 when its work ended, 2 when the configuration cannot be used."""
     options = _parser().parse_args(arguments)
+    if options.server != "files":
+        return _plain(options)
     try:
         settings = ServerSettings.load()
         Sandbox(settings.lab_documents).close()
@@ -78,11 +81,32 @@ def _serve_http(options: argparse.Namespace, server: RecordedServer) -> int:
         return 2
 
 
+def _plain(options: argparse.Namespace) -> int:
+    """Serve one session of a server that keeps no record of its own, on stdin and stdout."""
+    from glasslab.servers import process
+    from glasslab.servers.outbox import Outbox
+    from glasslab.servers.weather import Weather
+
+    if not options.stdio:
+        print(f"glasslab-mcp: {options.server} serves stdin and stdout only: give --stdio", file=sys.stderr)
+        return 2
+    try:
+        if options.server == "outbox":
+            settings = OutboxSettings.load()
+            process.serve_stdio(Outbox(settings.lab_outbox, settings.outbox_recipients), idle=options.idle)
+        process.serve_stdio(Weather(), idle=options.idle)
+    except SettingsError as error:
+        print(f"glasslab-mcp: {error}", file=sys.stderr)
+        return 2
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="glasslab-mcp", description="MCP server of the lab's documents. Its settings come from the environment."
+        prog="glasslab-mcp",
+        description="An MCP server of the lab's: its documents, an outbox, the weather. "
+        "Its settings come from the environment.",
     )
-    parser.add_argument("server", choices=["files"], help="which server to run")
+    parser.add_argument("server", choices=["files", "outbox", "weather"], help="which server to run")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="serve one session on stdin and stdout")
     where.add_argument("--socket", type=Path, metavar="PATH", help="serve on this unix socket (default: systemd's)")

@@ -14,6 +14,7 @@ from mcp_types.version import LATEST_MODERN_VERSION
 from glasslab.frames import Chain, Frame
 from glasslab.protection import prctl
 from glasslab.servers.files import FilesServer
+from glasslab.servers.plain import PlainServer
 from glasslab.servers.recorded import RecordedServer
 from glasslab.wire import RequestMeta
 
@@ -27,7 +28,7 @@ def die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def serve_stdio(server: RecordedServer, *, idle: int) -> NoReturn:
+def serve_stdio(server: RecordedServer | PlainServer, *, idle: int) -> NoReturn:
     """Serve one session on stdin and stdout, then end the process: at end of input, or `idle` seconds without any."""
     status = 0
     try:
