@@ -99,7 +99,7 @@ soak: root setup-lab ## The long forms of the same tests: every failure of the l
 bench: root setup ## What a question costs on the standing lab; writes bench/results.json
 	@$(AS_ROOT) $(PYTHON) bench/run.py
 
-lint: setup ## ansible-lint, yamllint, ruff, mypy
+lint: setup ## ansible-lint, yamllint, ruff, mypy; the Splunk app, also by splunk-appinspect and ksconf
 	@$(PYTHON) scripts/test.py lint
 
 unit: setup ## The Python package's tests

@@ -94,6 +94,8 @@ class Surroundings:
             "ansible_managed": "proof",
             "splunk_home": str(home),
             "splunk_index": "agents",
+            "splunk_index_days": 1,
+            "splunk_index_max_mb": 100,
             "splunk_hec_port": self.log_port,
             "splunk_management_port": self.search_port,
             "splunk_hec_tokens": self.tokens,

@@ -15,5 +15,6 @@ FOLDERS = (
     "tests/isolation",
     "packer",
     "roles/template/files",
+    "scripts",
 )
 sys.path += [str(ROOT / folder) for folder in FOLDERS]

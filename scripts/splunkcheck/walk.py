@@ -1,0 +1,58 @@
+"""Where a pipeline has got to: which fields are there, what was used, and what was wrong so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from splunkcheck import fields
+from splunkcheck.expressions import Used
+
+# A field's name in a list of fields, quoted or not.
+NAME: Final = r"(?:\"[^\"]+\"|'[^']+'|[A-Za-z_*][\w.{}*:-]*)"
+
+
+@dataclass(slots=True)
+class Walk:
+    """Where a pipeline has got to: the fields that are there, whether others may be, and what was used so far."""
+
+    lookups: Mapping[str, tuple[str, ...]]
+    indexes: frozenset[str]
+    calculated: frozenset[str]
+    known: frozenset[str] = frozenset()
+    open: bool = False
+    made: set[str] = field(default_factory=set)
+    used_lookups: set[str] = field(default_factory=set)
+    faults: list[str] = field(default_factory=list)
+    started: bool = False
+
+    def need(self, *names: str) -> None:
+        """Say of each field whether it is there."""
+        for name in names:
+            bare = name.strip("\"'")
+            problem = fields.fault(bare, self.known)
+            if problem and not self.open:
+                where = "of the events that are searched for" if not self.started else "left at this command"
+                self.faults.append(f"{problem} {where}")
+
+    def make(self, *names: str) -> None:
+        """Add fields."""
+        self.made |= {name.strip("\"'") for name in names}
+        self.known |= {name.strip("\"'") for name in names}
+
+    def uses(self, used: Used) -> None:
+        """Check an expression's fields and the texts they are compared with."""
+        self.need(*used.fields)
+        for name, value in used.compared:
+            self.compares(name, value)
+
+    def compares(self, name: str, value: str) -> None:
+        """Say whether a field of the events ever has that value."""
+        if name in fields.VALUES and name not in self.made and not fields.matching(name, value):
+            self.faults.append(f"{name} is never {value!r}; {_near(name, value)}")
+
+
+def _near(name: str, value: str) -> str:
+    known = sorted(fields.VALUES[name], key=lambda one: (len(set(one) ^ set(value)), one))
+    return f"it is {', '.join(known[:4])}" + (", ..." if len(known) > 4 else "")
