@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,13 +23,21 @@ def environment(root: Path) -> Path:
     lock, place = root / "requirements/appinspect.txt", root / ".venv/.appinspect"
     want, stamp = hashlib.sha256(lock.read_bytes()).hexdigest(), place / ".complete"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != want:
-        uv = str(root / ".venv/.bootstrap/bin/uv")
-        cached = os.environ | {"UV_PYTHON_DOWNLOADS": "never"}
-        for arguments in (
-            ["venv", "-q", "--allow-existing", "--python", str(root / ".venv/bin/python"), str(place)],
-            ["pip", "sync", "-q", "--python", str(place / "bin/python"), "--require-hashes", str(lock)],
+        python = str(place / "bin/python")
+        # pip, for it reads this machine's own configuration of where packages come from; uv would have to be handed it.
+        pip = [
+            str(root / ".venv/.bootstrap/bin/pip"),
+            "--disable-pip-version-check",
+            "--python",
+            python,
+            "install",
+            "-q",
+        ]
+        for command in (
+            [str(root / ".venv/bin/python"), "-m", "venv", "--clear", "--without-pip", str(place)],
+            [*pip, "--require-hashes", "-r", str(lock)],
         ):
-            if subprocess.run([uv, *arguments], env=cached, check=False).returncode:
+            if subprocess.run(command, check=False).returncode:
                 sys.exit("splunk_app: the environment of splunk-appinspect cannot be made; see above, and `make setup`")
         stamp.write_text(want, encoding="utf-8")
     return place / "bin"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from splunkcheck import commands
 from splunkcheck.findings import FaultError
 from splunkcheck.pipeline import Macro, expand, split
+from splunkcheck.walk import Walk
 
 
 @dataclass(slots=True)
@@ -38,7 +39,7 @@ def check(text: str, world: World) -> Outcome:
     try:
         text = expand(text, world.macros, world.used_macros)
         outcome.tokens = set(re.findall(r"\$([\w.]+)\$", text))
-        walk = commands.Walk(world.lookups, world.indexes, world.calculated)
+        walk = Walk(world.lookups, world.indexes, world.calculated)
         for command in split(re.sub(r"\$[\w.]+\$", "x", text)):
             try:
                 commands.run(walk, command)
