@@ -64,7 +64,7 @@ def rebuild(
     if not any(event.get("kind") == "session.end" for event in own):
         raise ContinueError(f"session {session_id} has not ended on record; wait for its end, or ask anew")
     if not report.whole:
-        problems = [*report.problems, *(problem for writer in report.writers for problem in writer.problems)]
+        problems = [*(problem for writer in report.writers for problem in writer.problems), *report.problems]
         raise ContinueError(f"session {session_id} is not continued: {problems[0].text}; see `glasslab verify`")
     requests = [event for event in own if event["kind"] == "llm.request" and "purpose" not in event]
     if not any(event["kind"] == "agent.start" for event in own):
