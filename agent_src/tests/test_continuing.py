@@ -217,6 +217,12 @@ def test_what_holds_no_conversation_is_refused(told: Told) -> None:
         told.rebuilt(refused)
 
 
+def test_a_session_whose_question_held_something_is_whole_and_goes_on(told: Told) -> None:
+    first = told.ask("What did a@b.example do?", ANSWER)
+    assert told.bench.hec.kinds[0] == ["agent.start", "session.start", "guardrail"]
+    assert told.rebuilt(first).messages[0]["content"] == "What did [redacted: email_address] do?"
+
+
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [
@@ -281,8 +287,9 @@ def test_a_session_that_is_not_there_or_cannot_be_read(
     monkeypatch.setenv("SPLUNK_URL", lab.search_url)
     monkeypatch.setenv("SPLUNK_TOKEN", SEARCH_TOKEN)
     monkeypatch.setenv("HEC_CA", str(lab.ca))
-    with pytest.raises(ContinueError, match="VERIFY_KEYS: .*No such file or directory"):
+    with pytest.raises(ContinueError, match=r"VERIFY_KEYS: .*No such file or directory"):
         read_session("0" * 32, "m", LAST_TURN)
+    (clean_home / ".local/state").mkdir(parents=True)
     write_public_keys(clean_home / ".local/state/glasslab", make_keys())
     with pytest.raises(ContinueError, match=f"session {'0' * 32} is not in the log at {lab.search_url}; check the id"):
         read_session("0" * 32, "m", LAST_TURN)
