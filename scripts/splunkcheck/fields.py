@@ -20,6 +20,7 @@ VALUES: Final[dict[str, frozenset[str]]] = {
     "component": frozenset(WRITERS),
     "status": frozenset(EXIT_CODES),
     "verdict": frozenset(("allowed", "denied")),
+    "decision": frozenset(("run_tools", "answer", "stop", "approved", "denied")),
     "inside_sandbox": BOOLEANS, "is_error": BOOLEANS, "refused": BOOLEANS, "estimated": BOOLEANS,
     "instructions_changed": BOOLEANS,
 }  # fmt: skip
