@@ -4,7 +4,6 @@ As on a socket (transports.py) answers are kept as they were sent, for pinning, 
 heard. No redirect leaves the server's origin, no proxy of the environment is used, every certificate is verified.
 """
 
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -18,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.shared.message import SessionMessage
 
+from glasslab.tls import client_context
 from glasslab.tooltypes import OAuthClient, ServerUrl
 
 _KEPT_RAW: Final = ("initialize", "server/discover", "tools/list")
@@ -178,8 +178,7 @@ async def http_wire(
     server: ServerUrl, *, timeout: float, max_bytes: int, stamp: Callable[[], dict[str, Any]]
 ) -> AsyncIterator[HttpWire]:
     """Run a connection to a server over HTTP; `stamp` gives the `_meta` of each request."""
-    context = ssl.create_default_context(cafile=str(server.ca) if server.ca else None)
-    below = _Bounded(max_bytes, verify=context, trust_env=False)
+    below = _Bounded(max_bytes, verify=client_context(server.ca), trust_env=False)
     client = httpx2.AsyncClient(
         transport=below,
         headers=dict(server.headers),

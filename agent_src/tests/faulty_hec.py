@@ -55,6 +55,7 @@ class FaultyHec:
         self.attempts: list[list[str]] = []
         self.bodies: list[bytes] = []
         self.handshakes = 0
+        self.said_all = False  # an answer that drips, or hangs, was waited for to its end
         self.fail_at, self.how, self.close_after = fail_at, how, close_after
         self._release = threading.Event()
         if not (how == "down" and fail_at == 1):
@@ -118,7 +119,7 @@ class FaultyHec:
                 if hec.how in ANSWERS:
                     self._answer(*ANSWERS[hec.how])
                 elif hec.how == "hang":
-                    release.wait(10)
+                    hec.said_all |= not release.wait(10)
                 elif hec.how == "drop":
                     self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{"text":"Succ')
                     self.wfile.flush()
@@ -131,8 +132,9 @@ class FaultyHec:
                         for byte in slowly:
                             self.wfile.write(bytes([byte]))
                             self.wfile.flush()
-                            if release.wait(0.1):
+                            if release.wait(0.2):
                                 return
+                        hec.said_all = True
                     except OSError:
                         return
 

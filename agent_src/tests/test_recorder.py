@@ -19,19 +19,28 @@ from glasslab.recorder import LoggingError, Recorder
 from glasslab.settings import HecSettings
 
 TOKEN = "secret-token-of-the-agent"
-DEADLINE = 0.6
+DEADLINE = 0.6  # for what never comes
+PATIENCE = 20.0  # for what comes, however busy the machine is
 END = frame("session.start", step=0, model="m", question_sha256="0")
 TRACE = frame("agent.decision", step=1, decision="answer", calls=0, tools=[])
 
 
 @pytest.fixture
 def settings(hec: FaultyHec, certificates: Certificates) -> HecSettings:
-    return HecSettings(hec.url, TOKEN, ca=certificates.ca, deadline=DEADLINE)
+    return HecSettings(hec.url, TOKEN, ca=certificates.ca, deadline=PATIENCE)
 
 
 @pytest.fixture
 def recorder(settings: HecSettings) -> Iterator[Recorder]:
     recorder = Recorder(settings, "agent", Ed25519PrivateKey.generate(), trace=True)
+    yield recorder
+    recorder.close()
+
+
+@pytest.fixture
+def hurried(hec: FaultyHec, certificates: Certificates) -> Iterator[Recorder]:
+    """A recorder that waits for what does not come."""
+    recorder = Recorder(HecSettings(hec.url, TOKEN, ca=certificates.ca, deadline=DEADLINE), "agent", trace=True)
     yield recorder
     recorder.close()
 
@@ -117,40 +126,38 @@ class HeldUp(queue.SimpleQueue[tuple[bool, object]]):
 
 
 def test_an_acknowledgement_that_is_taken_too_late_is_none(
-    hec: FaultyHec, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    hec: FaultyHec, hurried: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = recorder.take()
+    connection = hurried.take()
     monkeypatch.setattr(connection, "_results", HeldUp())
-    recorder.give_back(connection)
-    error = failure(recorder)
+    hurried.give_back(connection)
+    error = failure(hurried)
     assert hec.received == 1
     assert error.status == "log_unreachable"
     assert f"no acknowledgement within {DEADLINE:g} s" in str(error)
 
 
 @pytest.mark.parametrize("how", ["hang", "drip", "drip_head", "drop", "close", "down"])
-def test_no_complete_answer_is_unreachable_within_the_deadline(hec: FaultyHec, recorder: Recorder, how: str) -> None:
+def test_no_complete_answer_is_unreachable_within_the_deadline(hec: FaultyHec, hurried: Recorder, how: str) -> None:
     hec.reset(1, how)
-    began = time.monotonic()
-    error = failure(recorder)
-    took = time.monotonic() - began
+    error = failure(hurried)
     assert error.status == "log_unreachable"
     assert str(error).startswith(f"Agent stopped: Splunk HEC unreachable: {hec.url}: ")
-    assert took < DEADLINE + 0.5
-    assert (took >= DEADLINE) == (how in ("hang", "drip", "drip_head"))
+    assert ("no acknowledgement within" in str(error)) == (how in ("hang", "drip", "drip_head"))
+    assert not hec.said_all, "the wait ended by the wall clock, not with what was waited for"
     assert hec.received == (0 if how == "down" else 1)
 
 
 @pytest.mark.parametrize(("how", "cause"), [("down", "refused"), ("drop", "before the answer"), ("hang", "0.6 s")])
-def test_the_cause_is_named(hec: FaultyHec, recorder: Recorder, how: str, cause: str) -> None:
+def test_the_cause_is_named(hec: FaultyHec, hurried: Recorder, how: str, cause: str) -> None:
     hec.reset(1, how)
-    assert cause in failure(recorder).cause
+    assert cause in failure(hurried).cause
 
 
 def test_another_ca_is_refused_before_anything_is_sent(hec: FaultyHec, tmp_path: Path) -> None:
     from loglab import make_certificates
 
-    other = HecSettings(hec.url, TOKEN, ca=make_certificates(tmp_path / "other"), deadline=DEADLINE)
+    other = HecSettings(hec.url, TOKEN, ca=make_certificates(tmp_path / "other"), deadline=PATIENCE)
     error = failure(Recorder(other, "agent"))
     assert error.status == "log_unreachable"
     assert "TLS" in error.cause
@@ -159,7 +166,7 @@ def test_another_ca_is_refused_before_anything_is_sent(hec: FaultyHec, tmp_path:
 
 
 def test_a_name_that_is_not_in_the_certificate_is_refused(hec: FaultyHec, certificates: Certificates) -> None:
-    named = HecSettings(hec.url.replace("127.0.0.1", "127.0.0.2"), TOKEN, ca=certificates.ca, deadline=DEADLINE)
+    named = HecSettings(hec.url.replace("127.0.0.1", "127.0.0.2"), TOKEN, ca=certificates.ca, deadline=PATIENCE)
     error = failure(Recorder(named, "agent"))
     assert error.status == "log_unreachable"
     assert hec.received == 0

@@ -17,6 +17,7 @@ from glasslab.models import ModelError, Reply, Stopped
 from glasslab.models.replies import AGAIN, MAX_REPLY_BYTES, SHOWN, Unusable, error_of, parse
 from glasslab.models.retries import retry_after
 from glasslab.models.streams import EVENT_STREAM, Stream
+from glasslab.tls import client_context
 
 if TYPE_CHECKING:
     import httpx2
@@ -101,10 +102,9 @@ def http_client(place: Place) -> httpx2.Client:
 
     from glasslab.models.bounds import BoundedTransport
 
-    context = ssl.create_default_context(cafile=str(place.ca) if place.ca else None)
     limits = httpx2.Limits(keepalive_expiry=KEEPALIVE_SECONDS)
     # trust_env: no proxy that a variable names; the way to the model is the one that is configured
-    transport = BoundedTransport(MAX_REPLY_BYTES, verify=context, trust_env=False, limits=limits)
+    transport = BoundedTransport(MAX_REPLY_BYTES, verify=client_context(place.ca), trust_env=False, limits=limits)
     return httpx2.Client(transport=transport, trust_env=False, follow_redirects=False, timeout=place.seconds)
 
 
