@@ -25,6 +25,8 @@ BUILT_IN: Final = "(agent)"  # stands for the server of a built-in tool; no serv
 OWN_CLASSES: Final[Mapping[str, str]] = {
     "lab-files/list_files": "read",
     "lab-files/read_file": "read",
+    "lab-notes/read_notes": "read",
+    "lab-notes/write_notes": "write",
     "lab-outbox/send_message": "send",
     "weather/get_current_weather": "read",
     f"{BUILT_IN}/delegate": "read",  # what a delegate calls goes through approvals itself

@@ -71,6 +71,12 @@ def toolbox_maker(settings: Settings) -> Callable[[], Toolset]:
 
     more = {
         "lab-outbox": ("OUTBOX_SERVER", settings.outbox_server, "outbox", settings.outbox_environment()),
+        "lab-notes": (
+            "NOTES_SERVER",
+            settings.notes_server,
+            "notes",
+            settings.notes_environment(settings.lab_documents),
+        ),
         "weather": ("WEATHER_SERVER", settings.weather_server, "weather", {}),
     }
 

@@ -16,7 +16,7 @@ from glasslab.settings_sources import LOOPBACK, SettingsError
 from glasslab.toolbox import ServerCommand
 from glasslab.tooltypes import OAuthClient, ServerUrl
 
-RESERVED: Final = ("lab-files", "lab-outbox", "weather")  # the lab's own: their classes are known
+RESERVED: Final = ("lab-files", "lab-notes", "lab-outbox", "weather")  # the lab's own: their classes are known
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 _STDIO: Final = {"type", "command", "args", "env", "files", "disabled"}

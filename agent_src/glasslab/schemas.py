@@ -46,7 +46,15 @@ def validate(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
         text = f"the tool's schema cannot be checked ({type(failure).__name__})"
         raise ArgumentError("schema_unusable", text) from None
     if error is not None:
-        raise ArgumentError("schema", f"{where(list(error.absolute_path))}{error.message[:_SHOWN]}")
+        raise ArgumentError("schema", f"{where(list(error.absolute_path))}{_said(error)}")
+
+
+def _said(error: Any) -> str:
+    """Return what is wrong: the value that it begins with is shortened, and the bound is named where there is one."""
+    half = _SHOWN // 2
+    text = error.message if len(error.message) <= _SHOWN else f"{error.message[:half]} [...] {error.message[-half:]}"
+    bound = error.validator_value
+    return f"{text} ({error.validator}: {bound})" if type(bound) in (int, float) else text
 
 
 def schema_problem(schema: object) -> str | None:

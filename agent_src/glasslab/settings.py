@@ -164,7 +164,7 @@ class Settings(ApprovalFields, ContextFields, GuardFields, _HecFields):
 
     def problems(self) -> list[str]:
         """Return what does not fit together: key over plain http, the checkout's tool servers."""
-        found = self.outbox_problems()
+        found = self.outbox_problems() + self.notes_problems(self.lab_documents)
         host = urlsplit(self.model_base_url).hostname
         if self.model_api_key and self.model_base_url.startswith("http:") and host not in LOOPBACK:
             found.append(

@@ -43,7 +43,7 @@ class ServerCommand:
 
 
 def lab_server(name: str, env: Mapping[str, str]) -> ServerCommand:
-    """Return the command of one of the lab's own servers (files, outbox, weather), run by this very Python."""
+    """Return the command of one of the lab's own servers (files, notes, outbox, weather), run by this very Python."""
     return ServerCommand(sys.executable, ("-I", "-m", "glasslab.servers", name, "--stdio"), env)
 
 

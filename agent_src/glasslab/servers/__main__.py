@@ -1,4 +1,4 @@
-"""`glasslab-mcp files` over stdio, for many over a unix socket, or over HTTP; `outbox` and `weather` over stdio."""
+"""`glasslab-mcp files` over stdio, for many over a unix socket, or over HTTP; the lab's other servers over stdio."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from glasslab.recorder import Recorder
 from glasslab.servers.sandbox import Sandbox, SandboxError
 from glasslab.settings import ServerSettings, SettingsError
 from glasslab.settings_approvals import OutboxSettings
+from glasslab.settings_context import NotesSettings
 
 if TYPE_CHECKING:
     from glasslab.servers.recorded import RecordedServer
@@ -84,6 +85,7 @@ def _serve_http(options: argparse.Namespace, server: RecordedServer) -> int:
 def _plain(options: argparse.Namespace) -> int:
     """Serve one session of a server that keeps no record of its own, on stdin and stdout."""
     from glasslab.servers import process
+    from glasslab.servers.notes import Notes
     from glasslab.servers.outbox import Outbox
     from glasslab.servers.weather import Weather
 
@@ -91,11 +93,13 @@ def _plain(options: argparse.Namespace) -> int:
         print(f"glasslab-mcp: {options.server} serves stdin and stdout only: give --stdio", file=sys.stderr)
         return 2
     try:
+        if options.server == "notes":
+            process.serve_stdio(Notes(NotesSettings.load().lab_notes), idle=options.idle)
         if options.server == "outbox":
             settings = OutboxSettings.load()
             process.serve_stdio(Outbox(settings.lab_outbox, settings.outbox_recipients), idle=options.idle)
         process.serve_stdio(Weather(), idle=options.idle)
-    except SettingsError as error:
+    except (SettingsError, SandboxError) as error:
         print(f"glasslab-mcp: {error}", file=sys.stderr)
         return 2
 
@@ -103,10 +107,10 @@ def _plain(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="glasslab-mcp",
-        description="An MCP server of the lab's: its documents, an outbox, the weather. "
+        description="An MCP server of the lab's: its documents, notes, an outbox, the weather. "
         "Its settings come from the environment.",
     )
-    parser.add_argument("server", choices=["files", "outbox", "weather"], help="which server to run")
+    parser.add_argument("server", choices=["files", "notes", "outbox", "weather"], help="which server to run")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--stdio", action="store_true", help="serve one session on stdin and stdout")
     where.add_argument("--socket", type=Path, metavar="PATH", help="serve on this unix socket (default: systemd's)")
