@@ -53,6 +53,15 @@ token = {ANY_TOKEN}
 """
 
 
+WEB = """\
+startwebserver = 1
+httpport = 0
+server.socket_host = 127.0.0.1
+enableSplunkWebSSL = 1
+serverCert = $SPLUNK_HOME/etc/auth/server.pem
+"""
+
+
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
@@ -103,7 +112,7 @@ def make_home(home: Path, port: int = 0, management_port: int = 0) -> Path:
     (app / "local" / "inputs.conf").write_text(INPUTS.format(port=port), encoding="utf-8")
     (app / "local" / "indexes.conf").write_text("[agents]\nhomePath = x\n[other]\n", encoding="utf-8")
     (app / "local" / "web.conf").write_text(
-        f"[settings]\nmgmtHostPort = 127.0.0.1:{management_port}\n", encoding="utf-8"
+        f"[settings]\nmgmtHostPort = 127.0.0.1:{management_port}\n{WEB}", encoding="utf-8"
     )
     (app / "local" / "server.conf").write_text(
         "[sslConfig]\nserverCert = $SPLUNK_HOME/etc/auth/server.pem\n", encoding="utf-8"
@@ -129,6 +138,10 @@ class Lab:
     @property
     def search_url(self) -> str:
         return f"https://127.0.0.1:{self.servers[1].port}"
+
+    @property
+    def web_url(self) -> str:
+        return f"https://127.0.0.1:{self.servers[2].port}"
 
     def session(self) -> requests.Session:
         session = requests.Session()

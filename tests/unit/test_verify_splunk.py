@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "agent_src" / "tests"), str(ROOT / "tests" / "splunk"), str(ROOT / "scripts")]
 
 import loglab

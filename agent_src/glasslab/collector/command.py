@@ -27,7 +27,8 @@ def add_parser(subparsers: Any) -> None:
         help="run the embedded stand-in for Splunk's HTTP Event Collector",
         description=f"Take events over HEC and keep them in SQLite: {NOTICE}. Ports, certificates, tokens and indexes "
         "come from the .conf files under --splunk-home, which it never writes; events go to "
-        f"{FILE} there. With --search-token-file the management port answers one fixed search.",
+        f"{FILE} there. With --search-token-file the management port answers one fixed search, and with "
+        "startwebserver = 1 in web.conf a read-only page shows the sessions, where Splunk Web would be.",
     )
     parser.add_argument("--splunk-home", type=Path, required=True, metavar="DIR", help="the folder that holds etc/apps")
     parser.add_argument("--search-token-file", type=Path, metavar="FILE", help="tokens that may search, one a line")
@@ -68,11 +69,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"glasslab: {error}", file=sys.stderr)
         return 2
     print(f"glasslab collector: {NOTICE}", flush=True)
-    for name, server, tls in zip(
-        ("HEC", "search"), servers, (config.certificate, config.management_certificate), strict=False
-    ):
+    tls = (config.certificate, config.management_certificate, config.web)
+    for name, server, secure in zip(("HEC", "search", "page"), servers, tls, strict=False):
         address = server.server_address[0]
-        print(f"{name} on {'https' if tls else 'http'}://{address}:{server.port}", flush=True)
+        print(f"{name} on {'https' if secure else 'http'}://{address}:{server.port}", flush=True)
     notify("READY=1")
     stop.wait()
     notify("STOPPING=1")

@@ -42,6 +42,16 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
+class Web:
+    """Where the page is served, and with what; `key` is None where the certificate's file holds it."""
+
+    host: str
+    port: int
+    certificate: Path
+    key: Path | None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """All that the collector takes from the .conf files. A certificate is None where TLS is switched off."""
 
@@ -55,6 +65,7 @@ class Config:
     indexes: frozenset[str]
     retention: Retention
     content_limit: int
+    web: Web | None
 
 
 def _path(home: Path, value: str) -> Path:
@@ -93,6 +104,24 @@ def _indexes(home: Path) -> tuple[frozenset[str], Retention]:
             size = settings.get("maxTotalDataSizeMB", TOTAL_MB)
             megabytes += number(size, f"{where} maxTotalDataSizeMB", 2**32 - 1, lowest=1)
     return frozenset(seconds), Retention(seconds, (megabytes or int(TOTAL_MB)) * 1024 * 1024)
+
+
+def _web(home: Path, settings: Mapping[str, str]) -> Web | None:
+    """Return where Splunk Web would be; None unless startwebserver asks for it (in Splunk it is on when left out)."""
+    where = "web.conf [settings]"
+    if not boolean(settings.get("startwebserver", "0"), f"{where} startwebserver"):
+        return None
+    if not boolean(settings.get("enableSplunkWebSSL", "0"), f"{where} enableSplunkWebSSL"):
+        raise ConfError(f"{where} enableSplunkWebSSL is off: the page takes a token, so set it to 1")
+    if not settings.get("serverCert"):
+        raise ConfError(f"{where} has no serverCert; name a PEM file with certificate and private key")
+    key = settings.get("privKeyPath")
+    return Web(
+        host=settings.get("server.socket_host", "0.0.0.0").strip("[]"),  # noqa: S104  Splunk's default
+        port=number(settings.get("httpport", "8000"), f"{where} httpport", 65535),
+        certificate=_path(home, settings["serverCert"]),
+        key=_path(home, key) if key else None,
+    )
 
 
 def _token(stanza: str, settings: Mapping[str, str], indexes: frozenset[str]) -> Token:
@@ -152,7 +181,8 @@ def load_config(home: Path) -> Config:
     if boolean(http.get("disabled", "1"), "inputs.conf [http] disabled"):
         raise ConfError(f"HEC is off under {home}: set disabled = 0 in inputs.conf [http]")
     ssl = load(home, "server.conf").get("sslConfig", {})
-    management = load(home, "web.conf").get("settings", {}).get("mgmtHostPort", "127.0.0.1:8089")
+    web = load(home, "web.conf").get("settings", {})
+    management = web.get("mgmtHostPort", "127.0.0.1:8089")
     host, colon, port = management.rpartition(":")
     if not colon:
         raise ConfError(f"web.conf [settings] mgmtHostPort = {management}: give ADDRESS:PORT")
@@ -169,5 +199,6 @@ def load_config(home: Path) -> Config:
         tokens=_tokens(inputs, indexes),
         indexes=indexes,
         retention=retention,
+        web=_web(home, web),
         content_limit=min(number(limit, "limits.conf [http_input] max_content_length", 10**12), CONTENT_LIMIT),
     )

@@ -1,4 +1,4 @@
-"""HTTP around the protocol, the store and the search: one server for HEC, one for the management port."""
+"""HTTP around protocol, store and search: a server for HEC, one for the management port, one for the page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 from glasslab.collector import hec, search
 from glasslab.collector.ack import Acks
 from glasslab.collector.config import Config, Token
+from glasslab.collector.forms import form, split
 from glasslab.collector.hec import Reply
 from glasslab.collector.store import BusyError, Store, WriteError
 from glasslab.httpserver import BadRequestError, Handler, ServeError, Server, tls_context
@@ -25,19 +25,6 @@ HEALTH_PATHS: Final = frozenset({"/health", "/health/1.0"})
 FORM_LIMIT: Final = 64 * 1024
 REFUSED_BODY_LIMIT: Final = 1024 * 1024
 WRITE_SECONDS: Final = 60.0
-
-
-def _split(target: str) -> tuple[str, str]:
-    """Return path and query of a request's target. (urlsplit would raise for some that a client can send.)"""
-    path, _, query = target.partition("?")
-    return path.rstrip("/"), query
-
-
-def _query(text: str) -> dict[str, str]:
-    try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=50))
-    except ValueError:
-        return {}
 
 
 class HecServer(Server):
@@ -71,7 +58,7 @@ class HecHandler(Handler):
 
     def do_POST(self) -> None:
         """Take events, or tell acknowledgements."""
-        path, query = self._path(), _query(_split(self.path)[1])
+        path, query = self._path(), form(split(self.path)[1])
         token = hec.authorize(self.headers.get("Authorization"), query, self.server.config.tokens)
         refusal = hec.NOT_FOUND if path is None else token if isinstance(token, Reply) else None
         limit = self.server.config.content_limit
@@ -95,7 +82,7 @@ class HecHandler(Handler):
 
     def _path(self) -> str | None:
         """What follows /services/collector in the request's path; None when it begins otherwise."""
-        path = _split(self.path)[0]
+        path = split(self.path)[0]
         prefix = "/services/collector"
         found = path == prefix or path.startswith(f"{prefix}/")
         return path.removeprefix(prefix) if found else None
@@ -173,20 +160,20 @@ class SearchHandler(Handler):
 
     def do_GET(self) -> None:
         """Answer a search in the query string."""
-        self._search(_query(_split(self.path)[1]))
+        self._search(form(split(self.path)[1]))
 
     def do_POST(self) -> None:
         """Answer a search in the form."""
         try:
-            form = self.read_body(FORM_LIMIT)
+            body = self.read_body(FORM_LIMIT)
         except BadRequestError as error:
             return self._answer(error.status, search.message("FATAL", str(error)))
-        self._search({**_query(_split(self.path)[1]), **_query(form.decode("utf-8", "replace"))})
+        self._search({**form(split(self.path)[1]), **form(body.decode("utf-8", "replace"))})
 
     def _search(self, parameters: dict[str, str]) -> None:
         if not self._authorized():
             return self._answer(401, search.message("WARN", "call not properly authenticated"))
-        if _split(self.path)[0] != EXPORT_PATH:
+        if split(self.path)[0] != EXPORT_PATH:
             return self._answer(404, search.message("ERROR", f"Not Found: the collector has {EXPORT_PATH}"))
         query = search.understand(parameters)
         if isinstance(query, bytes):
@@ -220,7 +207,7 @@ def search_tokens(file: Path) -> list[str]:
 
 
 def start(config: Config, store: Store, host: str, tokens: list[str], max_connections: int) -> list[Any]:
-    """Return the servers, listening and serving: HEC, and the management port when somebody may search.
+    """Return the servers, listening and serving: HEC; when somebody may search, the management port and the page.
 
     Raises ServeError, with nothing left listening.
     """
@@ -228,8 +215,14 @@ def start(config: Config, store: Store, host: str, tokens: list[str], max_connec
     try:
         if tokens:
             servers.append(SearchServer(config, store, tokens))
+        if tokens and config.web:
+            # Imported here: without a page there is no need of templates.
+            from glasslab.collector.web.server import WebServer
+
+            servers.append(WebServer(config.web, store, config.home, tokens))
     except ServeError:
-        servers[0].server_close()
+        for server in servers:
+            server.server_close()
         raise
     for server in servers:
         server.start()

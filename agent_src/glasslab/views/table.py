@@ -11,25 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from glasslab.frames import TRACE
 from glasslab.search import StoredEvent
 from glasslab.verify import Report
 from glasslab.views.happened import happened, visible
+from glasslab.views.shown import frames_shown
 
 NARROWEST: Final = 80
 WITHOUT_TERMINAL: Final = 120
-ALWAYS_SHOWN: Final = ("tools.drift", "guardrail", "context.reduced")
 HEADINGS: Final = ("#", "seconds", "component", "event", "what happened")
-
-
-def frames_shown(stored: Sequence[StoredEvent]) -> list[StoredEvent]:
-    """Return what the table shows: the trace frames; the summary events of a session that has no trace.
-
-    What guardrails found is a summary event that no trace frame says, so it is always shown; so is a drift's, and
-    what the model no longer got whole.
-    """
-    traced = [item for item in stored if item.sourcetype == TRACE or item.event.get("kind") in ALWAYS_SHOWN]
-    return traced if any(item.sourcetype == TRACE for item in traced) else list(stored)
 
 
 def rows(stored: Sequence[StoredEvent]) -> list[tuple[str, str, str, str, str]]:
