@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "agent_src" / "tests"), str(ROOT / "tests" / "splunk"), str(ROOT / "scripts")]
+sys.path.append(str(Path(__file__).resolve().parents[2] / "agent_src" / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "splunk"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import loglab
 import verify_splunk
@@ -19,7 +20,7 @@ from glasslab.collector.store import FILE
 from liveapp import LiveError, searches_of
 from splunkdouble import TOKEN, VIEWS, SplunkDouble
 
-APP = ROOT / "roles/splunk/files/app/default"
+APP = verify_splunk.ROOT / "roles/splunk/files/app/default"
 
 
 @dataclass
