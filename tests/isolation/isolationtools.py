@@ -140,12 +140,10 @@ def take_receipt(*, disruptive: bool = False, accepted: list[dict[str, Any]] | N
     result: dict[str, Any] = receipt.receipt(
         {
             "lab_id": LAB_ID,
-            "policy": known["policy"],
-            "planned": json.dumps({name: json.dumps(one) for name, one in planned.items()}),
+            "nodes": {"hypervisor": {"policy": known["policy"], "begun": begun}},
+            "planned": json.dumps({"nodes": json.dumps({"hypervisor": planned})}),
             "knocked": texts,
-            "begun": begun,
             "ended": dict(zip(ends, said, strict=True)),
-            "hypervisor": "hypervisor",
             "question": None,
             "accepted": accepted or [],
             "checkout": str(ROOT),

@@ -117,18 +117,16 @@ class World:
         return found
 
     def receipt(self) -> dict[str, Any]:
-        plan = {name: json.dumps(self.plan[name]) for name in ("rows", "kinds", "alive", "forged", "machine_of")}
         ended = {**self.ended, "seen": self.seen, "tags": self.tags}
-        said = {machine: json.dumps(places) for machine, places in self.said().items()}
+        hosts = {"hypervisor": "pve"}
+        said = {hosts.get(machine, machine): json.dumps(places) for machine, places in self.said().items()}
         result: dict[str, Any] = receipt.receipt(
             {
                 "lab_id": "x",
-                "policy": self.known["policy"],
-                "planned": json.dumps(plan),
+                "nodes": {"pve": {"policy": self.known["policy"], "begun": json.dumps(BEGUN)}},
+                "planned": json.dumps({"nodes": json.dumps({"pve": self.plan})}),
                 "knocked": {**said, **self.overheard},
-                "begun": json.dumps(BEGUN),
                 "ended": {"pve": json.dumps(ended), "logs": json.dumps({"believed": self.logs_believes})},
-                "hypervisor": "pve",
                 "checkout": str(ROOT),
                 **self.order,
             }

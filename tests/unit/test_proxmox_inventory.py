@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+import plan
 import preflight
+from glasslab_policy import network_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL, PROXMOX = ROOT / "inventories" / "local", ROOT / "inventories" / "proxmox"
@@ -46,10 +49,8 @@ def defined(inventory: Path) -> dict[str, str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def worked_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def shown(folder: Path, inventory: Path, ids: dict[str, int]) -> dict[str, dict[str, Any]]:
     """What Ansible makes of those variables for each host, with ids as the backend would have settled them."""
-    folder = tmp_path_factory.mktemp("inventory")
     (folder / "home" / ".ssh").mkdir(parents=True)
     (folder / "home" / ".ssh" / "id_ed25519.pub").write_text("ssh-ed25519 AAAA me\n")
     play = [
@@ -59,10 +60,8 @@ def worked_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, 
             "vars": {"splunk_mode": "enterprise"},
             "tasks": [
                 {
-                    "ansible.builtin.set_fact": {
-                        "machine_found_vmid": "{{ {'agent': 105, 'logs': 0}[inventory_hostname] }}"
-                    },
-                    "when": "inventory_hostname != 'pve'",
+                    "ansible.builtin.set_fact": {"machine_found_vmid": f"{{{{ {ids}[inventory_hostname] }}}}"},
+                    "when": "inventory_hostname in groups.guests",
                 },
                 {
                     "ansible.builtin.copy": {
@@ -77,7 +76,7 @@ def worked_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, 
     ]
     (folder / "play.yml").write_text(json.dumps(play))
     done = subprocess.run(
-        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(PROXMOX), str(folder / "play.yml")],
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(inventory), str(folder / "play.yml")],
         # A LAB_ID of whoever runs the tests would be the lab's.
         env={name: value for name, value in os.environ.items() if name != "LAB_ID"}
         | {"HOME": str(folder / "home"), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8"},
@@ -86,7 +85,30 @@ def worked_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, 
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    return {host: json.loads((folder / f"{host}.json").read_text()) for host in ("pve", "agent", "logs")}
+    return {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json")}
+
+
+@pytest.fixture(scope="module")
+def worked_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The inventory as it is."""
+    return shown(tmp_path_factory.mktemp("inventory"), PROXMOX, {"agent": 105, "logs": 0})
+
+
+@pytest.fixture(scope="module")
+def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """The inventory with a second node, that has agents and a log of its own."""
+    folder = tmp_path_factory.mktemp("two_nodes")
+    shutil.copytree(PROXMOX, folder / "proxmox")
+    hosts = yaml.safe_load((PROXMOX / "hosts.yml").read_text(encoding="utf-8"))
+    groups = hosts["all"]["children"]
+    groups["hypervisor"]["hosts"]["pve2"] = {"machine_address": "192.168.1.11"}
+    agents, logs = (groups["guests"]["children"][name]["hosts"] for name in ("agents", "logservers"))
+    for name, of, number in (("agent2", agents, 11), ("agent3", agents, 12), ("logs2", logs, 21)):
+        of[name] = {"machine_node": "pve2", "machine_address": f"10.10.10.{number}"}
+        of[name]["machine_mac"] = f"02:10:00:00:00:{number}"
+    (folder / "proxmox" / "hosts.yml").write_text(json.dumps(hosts))
+    ids = {"agent": 105, "logs": 106, "agent2": 107, "agent3": 108, "logs2": 109}
+    return shown(folder, folder / "proxmox", ids)
 
 
 def test_every_lab_variable_of_the_embedded_inventory_has_its_counterpart() -> None:
@@ -138,14 +160,15 @@ def test_a_guest_that_is_not_there_has_no_rules(worked_out: dict[str, dict[str, 
     assert worked_out["pve"]["build_hosts"] == "agent"
 
 
-def test_its_policy_is_one_that_the_network_takes(worked_out: dict[str, dict[str, Any]]) -> None:
+def policy_of(node: dict[str, Any]) -> dict[str, Any]:
+    """What roles/network is told on a node: its defaults, and what the inventory says."""
     role = yaml.safe_load((ROOT / "roles" / "network" / "defaults" / "main.yml").read_text(encoding="utf-8"))
-    policy = {name.removeprefix("network_"): value for name, value in role.items()}
-    policy |= {
-        name.removeprefix("network_"): value
-        for name, value in worked_out["pve"].items()
-        if name.startswith("network_") and value is not None
-    }
+    said = {name: value for name, value in node.items() if name.startswith("network_") and value is not None}
+    return {name.removeprefix("network_"): value for name, value in {**role, **said}.items()}
+
+
+def test_its_policy_is_one_that_the_network_takes(worked_out: dict[str, dict[str, Any]]) -> None:
+    policy = policy_of(worked_out["pve"])
     policy["guests"] = [
         *policy["guests"],
         {"name": "logs", "address": "10.10.10.20", "mac": "02:10:00:00:00:20", "port": "tap106i0"},
@@ -164,3 +187,43 @@ def test_what_the_roles_are_given(worked_out: dict[str, dict[str, Any]]) -> None
     assert [leaf["name"] for leaf in logs["machine_leaves"]] == ["logs"]
     assert pve["verify_sandboxes"]["tools' sandbox"]["allow"] == ["10.10.10.20"]
     assert agent["ansible_ssh_common_args"].startswith("-F ")
+
+
+def test_agents_on_two_nodes_have_each_nodes_walls_and_one_receipt(two_nodes: dict[str, dict[str, Any]]) -> None:
+    pve, second = two_nodes["pve"], two_nodes["pve2"]
+    assert [guest["name"] for guest in pve["network_guests"]] == ["agent", "logs"]
+    assert [guest["name"] for guest in second["network_guests"]] == ["agent2", "agent3", "logs2"]
+    assert [preflight.policy_problems(policy_of(node)) for node in (pve, second)] == [[], []]
+    assert two_nodes["agent"]["agent_hec_url"] == pve["witness_hec_url"] == "https://10.10.10.20:8088"
+    assert two_nodes["agent3"]["agent_hec_url"] == second["witness_hec_url"] == "https://10.10.10.21:8088"
+    boxes = pve["verify_sandboxes"]
+    assert {name: (box["guest"], box["allow"][-1]) for name, box in boxes.items()} == {
+        "agent's sandbox": ("agent", "10.10.10.20"),
+        "tools' sandbox": ("agent", "10.10.10.20"),
+        "agent2's sandbox": ("agent2", "10.10.10.21"),
+        "agent2's tools": ("agent2", "10.10.10.21"),
+    }
+    begun = {"addresses": [["vmbr1", "10.10.10.1"]], "mac": "02:00:00:00:00:01", "link_local": "fe80::1", "watch": {}}
+    addresses = {"pve": "192.168.1.10", "pve2": "192.168.1.11"}
+    nodes = {
+        name: {
+            "known": {"declared": policy_of(node), "policy": network_policy(policy_of(node))},
+            "begun": json.dumps(begun),
+            "address": addresses[name],
+        }
+        for name, node in (("pve", pve), ("pve2", second))
+    }
+    order = {"nodes": nodes, "sandboxes": boxes, "targets": pve["verify_targets"], "outside": [], "other_names": []}
+    order |= {"guests": ["agent", "agent2", "agent3", "logs", "logs2"], "guest_ports": pve["verify_guest_ports"]}
+    found = plan.together({**order, "controller_command": [], "timeout": 1.0, "ca": None, "disruptive": False})
+    asked = {
+        (name, row["place"]): row["expected"]
+        for name, made in found["nodes"].items()
+        for row in made["rows"]
+        if row["port"] == 8088 and row["address"] == {"pve": "10.10.10.20", "pve2": "10.10.10.21"}[name]
+    }
+    reached = {place for place, expected in asked.items() if expected == "reachable"}
+    assert reached == {
+        *(("pve", place) for place in ("agent", "agent's sandbox", "tools' sandbox")),
+        *(("pve2", place) for place in ("agent2", "agent3", "agent2's sandbox", "agent2's tools")),
+    }

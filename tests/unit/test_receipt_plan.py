@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import doors
+import plan
 import receipt
 from receiptworld import MODEL, PACKAGES, WEB, World, known, planned
 
@@ -29,8 +30,9 @@ def test_as_the_policy_says(mode: str) -> None:
 
 
 def test_a_machine_that_is_no_guest_of_the_policy_is_named() -> None:
+    node = {"known": known(), "begun": "{}", "address": "192.168.50.2"}
     with pytest.raises(SystemExit, match="verify: web: no guest of network_guests"):
-        planned(guests=["agent", "web"])
+        plan.together({"nodes": {"pve": node}, "guests": ["agent", "web"], "sandboxes": {}})
 
 
 def test_where_an_answer_is_expected_it_may_take_longer() -> None:

@@ -1,12 +1,16 @@
 """Plan a receipt: its rows, and what each machine is to do for them.
 
-Usage: plan.py < JSON {"known": {"policy": roles/network's network_policy, "declared": its network_declared}, "begun":
-what watch.py printed, "hypervisor_address": where its SSH answers, "targets", "guest_ports", "other_names", "guests":
-[name...], "sandboxes": {place: {guest, unit, allow}}, "controller_command": [words], "outside": [{name, command,
-routes}...], "timeout", "ca", "disruptive"}. Prints {"rows": [...], "kinds": {place: inside, sandbox or outside},
-"machines": {machine: its order for places.py}, "ends": {machine: its order for watch.py afterwards}, "alive": {place:
-[[place, door]...], of which one has to answer for that place to be believed}, "forged": {guest: frames}, "machine_of":
-{place: the machine that speaks for it}}, each order, and each of the others, as one text.
+Usage: plan.py < JSON {"nodes": {hypervisor: {"known": {"policy": roles/network's network_policy, "declared": its
+network_declared}, "begun": what watch.py printed there, "address": where its SSH answers}...}, "targets",
+"guest_ports", "other_names", "guests": [name...], "sandboxes": {place: {guest, unit, allow}}, "controller_command":
+[words], "outside": [{name, command, routes, hypervisor}...], "timeout", "ca", "disruptive"}. Prints {"nodes":
+{hypervisor: {"rows": [...], "kinds": {place: inside, sandbox or outside}, "alive": {place: [[place, door]...], of which
+one has to answer for that place to be believed}, "forged": {guest: frames}, "machine_of": {place: the machine that
+speaks for it}}...}, "machines": {machine: its order for places.py}, "ends": {machine: its order for watch.py
+afterwards}}, each order, and `nodes`, as one text.
+
+Each hypervisor has its own policy, watch and rows, and the guests of the others are beyond its walls. In its own plan
+it is `hypervisor`; among all machines it has its host's name. The controller is one for all.
 """
 
 import json
@@ -14,18 +18,13 @@ import pathlib
 import sys
 
 import forged
-from doors import Plan
+from doors import Plan, key
 
 
 def plan(order: dict) -> dict:
     """All of it."""
     made = Plan(order)
     guests = {guest["name"]: guest for guest in order["policy"]["guests"]}
-    used = [*order["guests"], *(box["guest"] for box in order["sandboxes"].values())]
-    if missing := [name for name in used if name not in guests]:
-        sys.exit(
-            f"verify: {', '.join(dict.fromkeys(missing))}: no guest of network_guests: add it there, or take it out"
-        )
     frames = {}
     for name in order["guests"]:
         made.from_guest(name, guests[name], boxed=False)
@@ -38,6 +37,7 @@ def plan(order: dict) -> dict:
     kinds = dict.fromkeys(order["guests"], "inside") | dict.fromkeys(order["sandboxes"], "sandbox")
     kinds |= {place["name"]: "outside" for place in order["outside"]}
     ordered = machines(order, made, frames)
+    known_places = {"controller", "hypervisor", *kinds}
     return {
         "rows": made.rows,
         "kinds": kinds,
@@ -46,6 +46,7 @@ def plan(order: dict) -> dict:
         "ends": ends(order),
         "alive": made.alive,
         "forged": frames,
+        "elsewhere": {name: list(asked.values()) for name, asked in made.orders.items() if name not in known_places},
     }
 
 
@@ -86,12 +87,84 @@ def programs(places: list[dict]) -> dict[str, str]:
     return {name: (here / f"{name}.py").read_text(encoding="utf-8") for name in {one["program"] for one in places}}
 
 
+def neighbours(name: str, nodes: dict[str, dict]) -> list[dict]:
+    """The other hypervisors and their guests, as targets of this one's: nothing leads there from its bridge."""
+    # An address that is used on both bridges is that of the own guest, who has rows of its own.
+    own = {guest["address"] for guest in nodes[name]["known"]["policy"]["guests"]}
+    found = []
+    for other, node in nodes.items():
+        if other == name:
+            continue
+        host = {"addresses": [node["address"]], "tcp": [22, 8006], "ping": True, "control": "controller"}
+        found.append({"name": f"hypervisor {other}", **host})
+        for guest in node["known"]["policy"]["guests"]:
+            if guest["address"] not in own:
+                door = {"addresses": [guest["address"]], "tcp": [22], "ping": True, "control": other}
+                found.append({"name": f"{guest['name']} machine", **door})
+    return found
+
+
+def of_node(order: dict, name: str) -> dict:
+    """What one hypervisor's plan is made from: its own guests, their sandboxes, and the places outside that try it."""
+    nodes = order["nodes"]
+    node = nodes[name]
+    guests = {guest["name"] for guest in node["known"]["policy"]["guests"]}
+    first = next(iter(nodes))
+    return {
+        **order,
+        **node["known"],
+        "hypervisor": json.loads(node["begun"]),
+        "hypervisor_address": node["address"],
+        "guests": [guest for guest in order["guests"] if guest in guests],
+        "sandboxes": {place: box for place, box in order["sandboxes"].items() if box["guest"] in guests},
+        "outside": [place for place in order["outside"] if place.get("hypervisor", first) == name],
+        "targets": [*order["targets"], *neighbours(name, nodes)],
+    }
+
+
+def together(order: dict) -> dict:
+    """The plans of all hypervisors. Exits with one line when a guest is none of any policy."""
+    nodes = order["nodes"]
+    guests = {guest["name"] for node in nodes.values() for guest in node["known"]["policy"]["guests"]}
+    used = [*order["guests"], *(box["guest"] for box in order["sandboxes"].values())]
+    if missing := [name for name in dict.fromkeys(used) if name not in guests]:
+        sys.exit(f"verify: {', '.join(missing)}: no guest of network_guests: add it there, or take it out")
+    plans = {name: plan(of_node(order, name)) for name in nodes}
+    found: dict = {"nodes": {}, "machines": {}, "ends": {}}
+    for name, made in plans.items():
+        own, ended = made.pop("machines"), made.pop("ends")
+        join(found["machines"].setdefault("controller", {"programs": {}, "places": []}), own.pop("controller"))
+        found["machines"] |= {name: own.pop("hypervisor"), **own}
+        found["ends"] |= {name: ended.pop("hypervisor"), **ended}
+        found["nodes"][name] = made
+    for made in plans.values():
+        for other, asked in made.pop("elsewhere").items():
+            add_doors(found["machines"][other]["places"][0], asked)
+    return found
+
+
+def join(whole: dict, part: dict) -> None:
+    """One machine's orders of several plans: the same place knocks on the doors of all of them."""
+    whole["programs"] |= part["programs"]
+    places = {place["name"]: place for place in whole["places"]}
+    for place in part["places"]:
+        if place["name"] in places:
+            add_doors(places[place["name"]], place["order"]["doors"])
+        else:
+            whole["places"].append(place)
+
+
+def add_doors(place: dict, more: list[dict]) -> None:
+    """Doors that a place tries as well; each once."""
+    known = {key(one) for one in place["order"]["doors"]}
+    place["order"]["doors"] += [one for one in more if key(one) not in known]
+
+
 def main() -> None:
-    order = json.load(sys.stdin)
-    found = plan({**order, **order["known"], "hypervisor": json.loads(order["begun"])})
+    found = together(json.load(sys.stdin))
     for orders in (found["machines"], found["ends"]):
         orders.update({name: json.dumps(one) for name, one in orders.items()})
-    print(json.dumps({name: one if name in ("machines", "ends") else json.dumps(one) for name, one in found.items()}))
+    print(json.dumps({**found, "nodes": json.dumps(found["nodes"])}))
 
 
 if __name__ == "__main__":

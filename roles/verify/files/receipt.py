@@ -5,10 +5,10 @@ Usage: receipt.py judge DIRECTORY < JSON     an order; writes TIME.json and late
                                              it is in the log; then a line for each finding, and a summary
        receipt.py show DIRECTORY             the same lines
 
-An order: {"lab_id", "policy", "planned": what plan.py printed, "knocked": {machine: what places.py printed there},
-"begun": what watch.py printed, "ended": {machine: what watch.py printed}, "hypervisor": the machine that is it,
-"question": {"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by
-either of them on stderr} or null, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
+An order: {"lab_id", "nodes": {hypervisor: {"policy", "begun": what watch.py printed there}...}, "planned": what plan.py
+printed, "knocked": {machine: what places.py printed there}, "ended": {machine: what watch.py printed}, "question":
+{"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by either of them
+on stderr} or null, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
 
 Exit 0 as expected, 1 not, 2 when the receipt cannot be written.
 """
@@ -30,7 +30,7 @@ import judge
 from heard import parsed, places
 
 Receipt = dict[str, Any]
-FIELDS = ("place", "target", "address", "protocol", "port", "name")
+FIELDS = ("hypervisor", "place", "target", "address", "protocol", "port", "name")
 LOADED = "as loaded"
 
 
@@ -97,24 +97,45 @@ def version(checkout: str) -> str:
         return "unknown"
 
 
-def receipt(order: dict) -> Receipt:
-    """The receipt of an order."""
-    policy, planned, began = order["policy"], parsed(order["planned"]), parsed(order["begun"])
-    plan = {name: json.loads(planned[name]) for name in ("rows", "kinds", "alive", "forged", "machine_of")}
-    ends = {machine: parsed(text) for machine, text in order["ended"].items()}
-    ended, believed = ends[order["hypervisor"]], {machine: end.get("believed", []) for machine, end in ends.items()}
-    heard = places(order["knocked"], plan["machine_of"])
+def of_node(order: dict, name: str, planned: dict, ends: dict) -> tuple[list[dict], list[str], list[float]]:
+    """One hypervisor's rows, what is wrong with its rules, and when was knocked."""
+    node, plan = order["nodes"][name], planned[name]
+    policy, ended = node["policy"], ends.get(name, {})
+    of_machine = {"hypervisor": name}
+    machines = {*plan["machine_of"].values()}
+    said = {machine: order["knocked"].get(of_machine.get(machine, machine), "") for machine in machines}
+    heard = places(said, plan["machine_of"])
+    for other in order["nodes"]:
+        if other != name:
+            heard[other] = places({other: order["knocked"].get(other, "")}, {"hypervisor": other}).get("hypervisor", {})
     entries = {guest["address"]: guest["entries"] for guest in policy["guests"]}
     evidence = judge.Evidence(heard, ended.get("seen"), ended.get("own", []), policy["bridge"], entries)
     rows = judge.judge(plan, evidence, plan["kinds"])
-    times = [door["time"] for doors in heard.values() if isinstance(doors, list) for door in doors]
+    believed = {machine: end.get("believed", []) for machine, end in ends.items() if machine in (name, *machines)}
     for place, frames in plan["forged"].items():
         sent = heard.get(f"{place}, forging") or {"error": "nothing was sent"}
         seen = {"sent": sent, "tags": ended.get("tags", [])}
         own = next((guest["entries"] for guest in policy["guests"] if guest["name"] == place), [])
         rows += forged.judge(frames, place, {**seen, "believed": believed}, own)
-    problems = accept(rows, order.get("accepted") or [])
-    problems += ruled(began, ended, policy["mode"])
+    times = [door["time"] for doors in heard.values() if isinstance(doors, list) for door in doors]
+    return rows, ruled(parsed(node["begun"]), ended, policy["mode"]), times
+
+
+def receipt(order: dict) -> Receipt:
+    """The receipt of an order: the rows of all hypervisors; mode, rules and versions are the first one's."""
+    planned = json.loads(parsed(order["planned"])["nodes"])
+    ends = {machine: parsed(text) for machine, text in order["ended"].items()}
+    names = list(order["nodes"])
+    rows: list[dict] = []
+    problems: list[str] = []
+    times: list[float] = []
+    for name in names:
+        its_rows, wrong, knocked = of_node(order, name, planned, ends)
+        rows += [{"hypervisor": name, **row} for row in its_rows] if len(names) > 1 else its_rows
+        problems += [f"{name}: {one}" for one in wrong] if len(names) > 1 else wrong
+        times += knocked
+    first = order["nodes"][names[0]]
+    problems = [*accept(rows, order.get("accepted") or []), *problems]
     session, wrong = asked(order.get("question"))
     counts = collections.Counter(row["observed"] for row in rows)
     differing = [row for row in rows if row["observed"] != row["expected"] and "accepted" not in row]
@@ -124,14 +145,27 @@ def receipt(order: dict) -> Receipt:
         "began": stamp(min(times, default=time.time())),
         "time": stamp(time.time()),
         "as_expected": bool(rows) and not differing and not problems,
-        "mode": policy["mode"],
+        "mode": first["policy"]["mode"],
         "counts": {verdict: counts[verdict] for verdict in ("blocked", "reachable", "unproven")},
         "problems": problems,
-        "rules": ended.get("rules"),
-        "versions": {"glasslab": version(order.get("checkout", ".")), **began.get("versions", {})},
+        "rules": ends.get(names[0], {}).get("rules"),
+        "versions": {"glasslab": version(order.get("checkout", ".")), **parsed(first["begun"]).get("versions", {})},
+        **({"hypervisors": hypervisors(order, ends)} if len(names) > 1 else {}),
         "session": session,
-        "disruptive": bool(plan["forged"]),
+        "disruptive": any(planned[name]["forged"] for name in names),
         "probes": rows,
+    }
+
+
+def hypervisors(order: dict, ends: dict) -> dict[str, dict]:
+    """What each of several hypervisors holds."""
+    return {
+        name: {
+            "mode": node["policy"]["mode"],
+            "rules": ends.get(name, {}).get("rules"),
+            "versions": parsed(node["begun"]).get("versions", {}),
+        }
+        for name, node in order["nodes"].items()
     }
 
 
