@@ -38,7 +38,7 @@ LAB := roles/machine/files/nspawn/lab.py
 demo: root setup-lab ## Build the lab, ask the sample question, show the frames and what the agent could not reach
 	@$(AS_ROOT) $(PYTHON) scripts/demo.py
 
-ask: root setup ## Ask the lab's agent: make ask QUESTION="..."
+ask: root setup ## Ask the lab's agent: make ask QUESTION="..." [INVENTORY=inventories/proxmox]
 	@$(AS_ROOT) $(PYTHON) scripts/ask.py
 
 trace: root setup ## Show a session frame by frame: make trace [SESSION=...]

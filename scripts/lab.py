@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
+
+from inventory_lab import InventoryError, Standing, standing
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
@@ -47,9 +50,21 @@ def run(work: Callable[[], None]) -> None:
         sys.exit(1)
 
 
+@cache
+def lab_of_inventory() -> Standing | None:
+    """The lab that INVENTORY names; None: the embedded one. Ends with the remedy when it does not stand."""
+    inventory = os.environ.get("INVENTORY", "").strip()
+    if not inventory:
+        return None
+    try:
+        return standing(inventory)
+    except InventoryError as error:
+        fail(str(error))
+
+
 def need_lab() -> None:
-    """End with the remedy when no lab stands here."""
-    if not SSH_CONFIG.is_file():
+    """End with the remedy when no lab stands here, or none of the inventory's."""
+    if not lab_of_inventory() and not SSH_CONFIG.is_file():
         fail(f"no lab {LAB_ID} stands on this machine; `make demo` builds one")
 
 
@@ -64,7 +79,9 @@ def ask(question: str, *options: str) -> subprocess.CompletedProcess[str]:
         question.encode()
     except UnicodeEncodeError:
         fail("the question is not UTF-8; write it in a UTF-8 terminal, or convert it with iconv")
-    command = ssh("agent", GLASSLAB, "ask", "--socket", SOCKET, *options, "-")
+    question_to = (GLASSLAB, "ask", "--socket", SOCKET, *options, "-")
+    other = lab_of_inventory()
+    command = [*other.ssh, "--", *question_to] if other else ssh("agent", *question_to)
     return subprocess.run(command, input=question, text=True, capture_output=True, check=False)
 
 
@@ -72,13 +89,17 @@ def need_ssh(done: subprocess.CompletedProcess[str]) -> None:
     """End with the remedy when it was SSH that failed, and not what it was to run."""
     if done.returncode == SSH_FAILED:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        fail(f"the lab's machine agent does not answer ({last}); `make demo` brings the lab up again")
+        other = lab_of_inventory()
+        remedy = other.remedy if other else "make demo"
+        fail(f"the lab's machine agent does not answer ({last}); `{remedy}` brings the lab up again")
 
 
 def log_environment() -> dict[str, str]:
-    """The environment in which `glasslab trace` and `verify` read this lab's log, through SSH to pve."""
+    """The environment in which `glasslab trace` and `verify` read this lab's log, through SSH to its hypervisor."""
     names = ("HOME", "PATH", "LANG", "LC_ALL", "TERM", "COLUMNS", "NO_COLOR", "PYTHONPYCACHEPREFIX")
     keep = {k: v for k, v in os.environ.items() if k in names}
+    if other := lab_of_inventory():
+        return keep | other.log
     return keep | {
         "SPLUNK_URL": "https://10.10.10.20:8089",
         "SPLUNK_TOKEN_FILE": str(STATE / "secrets" / "search_token"),

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from inventory_lab import InventoryError, existing
 from lab import BIN, LAB_ID, ROOT, fail, run
 
 # environment -> (variable of the playbook, what a 1 there stands for; None: the text itself)
@@ -45,9 +46,10 @@ def command(verb: str, more: dict[str, object]) -> list[str]:
     """The command line that runs the verb's playbook."""
     words = [str(BIN / "ansible-playbook"), f"playbooks/{verb}.yml", "--extra-vars", json.dumps(more)]
     if inventory := os.environ.get("INVENTORY", "").strip():
-        if not Path(inventory).exists():
-            fail(f"INVENTORY={inventory!r}: there is no such inventory; inventories/proxmox is the one to copy")
-        words += ["--inventory", str(Path(inventory).resolve())]
+        try:
+            words += ["--inventory", existing(inventory)]
+        except InventoryError as error:
+            fail(str(error))
     return words + (["--check"] if os.environ.get("CHECK") == "1" else [])
 
 

@@ -190,6 +190,64 @@ def test_preflight_finds_the_tools_of_root_on_any_path(tmp_path: Path) -> None:
     assert '"presence": "absent"' in done.stdout
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """An inventory whose lab stands: its ssh_config is there, and an `ssh` that says what it was called with."""
+    place = tmp_path / "elsewhere"
+    (place / "group_vars").mkdir(parents=True)
+    (place / "hosts.yml").write_text("all: {children: {agents: {hosts: {worker: {}, second: {}}}}}\n")
+    lines = [
+        f"lab_state_dir: {place}",
+        "ansible_ssh_common_args: '-F {{ lab_state_dir }}/ssh_config'",
+        "verify_log_environment: {SPLUNK_URL: 'https://192.0.2.7:8089', SPLUNK_SSH: '-F {{ lab_state_dir }}/c node'}",
+    ]
+    (place / "group_vars" / "all.yml").write_text("\n".join(lines) + "\n")
+    (place / "ssh_config").touch()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "ssh"
+    program.write_text('#!/bin/sh\necho "$*"; cat\n')
+    program.chmod(0o755)
+    return place
+
+
+def test_the_lab_of_an_inventory_is_asked_and_its_log_is_read(elsewhere: Path, tmp_path: Path) -> None:
+    code = (
+        "import lab, ask; print(*(f'{k}={v}' for k, v in lab.log_environment().items() if 'SPLUNK' in k)); ask.main()"
+    )
+    path = f"{tmp_path}/bin:/usr/bin:/bin"
+    done = run(code, tmp_path, INVENTORY=str(elsewhere), QUESTION="Who?", PATH=path, SPLUNK_URL="https://not.this")
+    assert done.returncode == 0, done.stderr
+    log, words, question = done.stdout.splitlines()
+    assert log == f"SPLUNK_SSH=-F {elsewhere}/c node SPLUNK_URL=https://192.0.2.7:8089"
+    asked = "/opt/glasslab/venv/bin/glasslab ask --socket /run/glasslab-agent/agent.sock -"
+    assert words == f"-F {elsewhere}/ssh_config worker -- {asked}"
+    assert question == "Who?"
+
+
+@pytest.mark.parametrize("broken", ["none", "not built", "no inventory", "vault"])
+def test_an_inventory_whose_lab_cannot_be_reached_is_one_line(elsewhere: Path, tmp_path: Path, broken: str) -> None:
+    said = {
+        "none": "there is no such inventory",
+        "not built": f"`ansible-playbook -i {elsewhere} site.yml` builds one",
+        "no inventory": "does not say how its lab is reached",
+        "vault": "vault",
+    }[broken]
+    if broken == "not built":
+        (elsewhere / "ssh_config").unlink()
+    if broken == "no inventory":
+        (elsewhere / "hosts.yml").write_text("all: {hosts: {pve: {}}}\n")
+    if broken == "vault":
+        (elsewhere / "group_vars" / "agents.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n3132\n")
+    named = str(elsewhere) + ("x" if broken == "none" else "")
+    line = one_line(run("import trace; trace.main()", tmp_path, INVENTORY=named))
+    assert said in line
+
+
+def test_the_demo_is_the_embedded_lab_s(elsewhere: Path, tmp_path: Path) -> None:
+    line = one_line(run("import demo; demo.main()", tmp_path, INVENTORY=str(elsewhere)))
+    assert f"ansible-playbook -i {elsewhere} site.yml" in line
+
+
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202etxt"
 
 
