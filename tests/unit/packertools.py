@@ -27,10 +27,10 @@ def installed(*packages: str, programs: tuple[str, ...]) -> None:
     assert all(shutil.which(program) for program in programs), f"have root run: {' '.join(install)}"
 
 
-def packer(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run Debian's Packer."""
+def packer(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run Debian's Packer, with more in its environment."""
     installed("packer", programs=("packer",))
-    return subprocess.run(["packer", *words], capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    return subprocess.run(["packer", *words], capture_output=True, text=True, check=False, env=ENVIRONMENT | more)
 
 
 def attributes(text: str) -> dict[str, set[str]]:

@@ -244,6 +244,16 @@ def test_each_privilege_that_is_missing_is_named_with_place_and_reason(one: dict
         assert word in line
 
 
+def test_a_storage_that_takes_no_disk_images_has_the_remedy_of_either_release() -> None:
+    """Whether the release knows such content is the storage's to say, and no version number's."""
+    read = everything(version={"version": "8.2.2"})
+    read["data"]["nodes/pve/storage"][0]["content"] = "iso"
+    (line,) = preflight.problems(read, wanted())
+    for word in ("pvesm set local --content iso,import", "upgrade the node", "machine_template"):
+        assert word in line
+    assert preflight.problems(read, wanted(storages=[["local-lvm", "machine_storage", "images", [16]]])) == []
+
+
 def test_a_privilege_from_above_counts_only_when_it_is_handed_down() -> None:
     assert preflight.held({"/": {"VM.Audit": 1}}, "/pool/x", "VM.Audit")
     assert not preflight.held({"/": {"VM.Audit": 0}}, "/pool/x", "VM.Audit")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import http.server
 import importlib.util
-import ipaddress
 import json
 import ssl
 import sys
@@ -15,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+import nodecertificates
 
 FILE = Path(__file__).resolve().parents[2] / "roles" / "machine" / "module_utils" / "glasslab_proxmox.py"
 SPEC = importlib.util.spec_from_file_location("glasslab_proxmox_session", FILE)
@@ -57,37 +53,10 @@ class Node(http.server.BaseHTTPRequestHandler):
         """Nothing is written to the test's output."""
 
 
-def certificate(name: str, issuer: str, key: Any, signer: Any, *, ca: bool) -> x509.Certificate:
-    """As Proxmox VE makes them: a CA without key usage, a leaf without an authority key identifier."""
-    now = datetime.datetime.now(datetime.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=30))
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=ca)
-    )
-    if not ca:
-        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))])
-        built = built.add_extension(names, critical=False)
-    return built.sign(signer, hashes.SHA256())
-
-
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("node")
-    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("ca", "leaf")}
-    made = {
-        "ca": certificate("PVE", "PVE", keys["ca"], keys["ca"], ca=True),
-        "leaf": certificate("pve", "PVE", keys["leaf"], keys["ca"], ca=False),
-    }
-    for name, one in made.items():
-        (folder / f"{name}.pem").write_bytes(one.public_bytes(serialization.Encoding.PEM))
-    secret = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "leaf.key").write_bytes(keys["leaf"].private_bytes(*secret))
+    nodecertificates.write(folder)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Node)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "leaf.pem", folder / "leaf.key")
@@ -128,10 +97,10 @@ def test_the_certificate_of_a_host_is_accepted_by_the_copy_that_the_documentatio
 def test_a_certificate_that_nothing_vouches_for_is_refused_with_the_file_to_copy(
     node: dict[str, Any], place: str | None
 ) -> None:
-    other = node["folder"] / "other.pem"
-    key = ec.generate_private_key(ec.SECP256R1())
-    other.write_bytes(certificate("Other", "Other", key, key, ca=True).public_bytes(serialization.Encoding.PEM))
-    line = refusal({**node["api"], "ca_path": str(other) if place else None}, "version")
+    other = node["folder"] / "other"
+    other.mkdir(exist_ok=True)
+    nodecertificates.write(other)
+    line = refusal({**node["api"], "ca_path": str(other / "ca.pem") if place else None}, "version")
     assert "/etc/pve/local/pve-ssl.pem" in line
     assert "machine_proxmox_ca" in line
 

@@ -21,7 +21,7 @@ ENDINGS = {
     "vztmpl": r"\.tar\.(?:gz|xz|zst|bz2)",
     "import": r"\.(?:ova|qcow2|raw|vmdk)",
 }
-#: The version since which a directory holds images to import.
+#: The version since which a directory holds images to import; an assumption: public reports show it on 8.4 and 9.
 IMPORT_SINCE = (8, 3)
 
 

@@ -95,9 +95,11 @@ def storage_problems(storages: list[dict[str, Any]], wanted: dict[str, Any], nod
             continue
         holds = [word for word in re.split(r"[, ]+", str(one.get("content", ""))) if word]
         if content not in holds:
+            # Which release began to take it is asked of the storage itself, and of no version number.
+            old = "; where pvesm knows no such content, upgrade the node, or name your own machine_template"
             problems.append(
                 f"storage {name} does not take content {content!r}: on the node, pvesm set {name} --content "
-                f"{','.join([*holds, content])}"
+                f"{','.join([*holds, content])}{old if content == 'import' else ''}"
             )
         if not int(one.get("active", 1)) or not int(one.get("enabled", 1)):
             problems.append(f"storage {name} is not active on node {node}: see `pvesm status` there")
