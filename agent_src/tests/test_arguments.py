@@ -5,11 +5,12 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glasslab.arguments import MAX_CHARACTERS, MAX_DEPTH, MAX_KEY, ArgumentError, parse
 from glasslab.frames import canonical_json
+from soak import examples
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
@@ -20,13 +21,13 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_an_ordinary_object_is_taken_as_it_is(value: dict[str, Any]) -> None:
     assert parse(json.dumps(value)) == value
 
 
 @given(st.text(st.characters(exclude_categories=())) | st.text('{}[]",:\\ue19.-+ntf dD80', max_size=40))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_any_text_gives_an_object_that_can_be_recorded_or_an_argument_error(text: str) -> None:
     value: object = {}
     with contextlib.suppress(ArgumentError):  # the only error that may come
@@ -95,7 +96,7 @@ PLACES = st.lists(st.integers(0, 3) | st.sampled_from(["tags", "from", "a b", "Ð
 
 
 @given(place=PLACES.filter(lambda place: isinstance(place[0], str)), bad=st.sampled_from(sorted(BAD_VALUES)))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_what_is_refused_is_named_wherever_it_is(place: list[str | int], bad: str) -> None:
     text = bad
     for step in reversed(place):
@@ -110,7 +111,7 @@ def test_what_is_refused_is_named_wherever_it_is(place: list[str | int], bad: st
 
 
 @given(st.text(st.characters(exclude_categories=())) | st.text('{}[]",:\\ue19.-+ntf dD80', max_size=40))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_what_is_taken_is_what_any_other_parser_reads(text: str) -> None:
     value: dict[str, Any] = {}
     with contextlib.suppress(ArgumentError):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glasslab.frames import (
@@ -22,6 +22,7 @@ from glasslab.frames import (
     sha256_hex,
     verify_event_signature,
 )
+from soak import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -38,14 +39,14 @@ ANYTHING = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_canonical_json_survives_a_round_trip(value: Any) -> None:
     data = canonical_json(value)
     assert canonical_json(json.loads(data)) == data
 
 
 @given(st.dictionaries(st.text(), st.integers(), min_size=2))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_canonical_json_knows_no_order_of_keys(value: dict[str, int]) -> None:
     assert canonical_json(dict(reversed(value.items()))) == canonical_json(value)
 
@@ -61,7 +62,7 @@ def test_canonical_json_is_compact_utf8() -> None:
 
 
 @given(ANYTHING)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_whatever_came_can_be_recorded(value: Any) -> None:
     data = canonical_json(recordable(value))
     assert canonical_json(json.loads(data)) == data

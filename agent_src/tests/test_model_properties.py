@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glasslab.context import Context
@@ -14,6 +14,7 @@ from glasslab.models import openai_wire as chat
 from glasslab.models.replies import Unusable
 from glasslab.models.usage import estimated
 from glasslab.scripted.strict import chat_problem, messages_problem
+from soak import examples
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOL = {"type": "function", "function": {"name": "read_file", "description": "d", "parameters": SCHEMA}}
@@ -70,20 +71,20 @@ def read(wire: Any, body: object) -> Reply | None:
 
 @pytest.mark.parametrize("wire", [chat, messages])
 @given(body=json_values)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_value_is_no_reply_or_one_that_says_something(wire: Any, body: object) -> None:
     reply = read(wire, body)
     assert reply is None or reply.content or reply.tool_requests
 
 
 @given(bodies=st.lists(chat_bodies, min_size=1, max_size=3), results=st.lists(texts, min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_after_any_completions_the_next_call_is_accepted(bodies: list[Any], results: list[str]) -> None:
     check_history(chat, bodies, results)
 
 
 @given(bodies=st.lists(message_bodies, min_size=1, max_size=3), results=st.lists(texts, min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_after_any_messages_the_next_call_is_accepted(bodies: list[Any], results: list[str]) -> None:
     check_history(messages, bodies, results)
 
@@ -107,7 +108,7 @@ def check_history(wire: Any, bodies: list[Any], results: list[str]) -> None:
 
 @pytest.mark.parametrize("assembler", [chat.Chunks, messages.Events])
 @given(sent=st.lists(events, max_size=6))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_any_events_of_a_stream_make_a_reply_that_can_be_read_or_none(assembler: Any, sent: list[Any]) -> None:
     made = assembler()
     for event in sent:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_lab import LIST, READ
 from glasslab import pins
 from glasslab.pindiff import FILES, INSTRUCTIONS, MAX_LINES, accepted, diff, old_and_new
 from glasslab.pins import compare, compare_files, file_hashes, lock_entry, read_lock
+from soak import examples
 
 LOCK = {"s": lock_entry([LIST, READ], "be kind")}
 KEYS = st.sampled_from(["name", "description", "title", "inputSchema", "outputSchema", "annotations", "_meta", "icons"])
@@ -30,7 +31,7 @@ def test_the_packaged_lock_shows_what_it_pins() -> None:
 
 
 @given(st.lists(KEYS, min_size=1, max_size=3), st.text(min_size=1, max_size=5) | st.integers() | st.none())
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_change_anywhere_in_a_definition_is_a_difference(path: list[str], value: object) -> None:
     changed: Any = copy.deepcopy(READ)
     place = changed

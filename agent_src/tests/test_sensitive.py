@@ -4,11 +4,12 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glasslab import samples
 from glasslab.sensitive import KNOWN, PERSONAL, SECRETS, Finding, personal_data_in, redact, secrets_in
+from soak import examples
 
 # Put together here, so that no scanner of repositories takes them for real.
 SECRET_TEXTS = {
@@ -98,7 +99,7 @@ def test_a_known_secret_is_found_whatever_its_form() -> None:
 
 
 @given(st.lists(st.sampled_from([*SECRET_TEXTS.values(), "abcdefgh", " ", "x", "=", ":"]), max_size=8).map("".join))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_findings_are_in_order_and_apart(text: str) -> None:
     found = secrets_in(text, ["abcdefgh"])
     ends = [0, *(finding.end for finding in found)]
