@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from glasslab import delegate, pins, session_frames
+from glasslab import delegate, pinned, pins, session_frames
 from glasslab.approvals import Gate, Nobody, Person, policy_of
 from glasslab.calling import ModelCalls
 from glasslab.context import Call, Context, Continued, tokens_of
@@ -87,6 +87,7 @@ class Session:
         self.settings, self.lock, self.stop, self.watch = settings, agent.lock, stop, watch
         self.budget, self.findings = Budget(limits_of(settings)), Findings()
         self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
+        self.built_in = delegate.NAME if settings.delegate_tools and parent is None else None
         self.gate = Gate(agent.policy, self.person)
         self.notice: str | None = None
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex, parent=parent)
@@ -106,7 +107,7 @@ class Session:
         log, budget, question = self.log, self.budget, self.screened(question)
         context = self.begun(question)
         servers = log.act(self.connect)
-        self.check_pins(servers)
+        pinned.check_tools(servers, self.lock, log, budget.turns)
         tools, schemas, hashes = self.offer(servers)
         context.overhead = tokens_of(tools) + tokens_of(LAST_TURN)
         while True:
@@ -124,10 +125,9 @@ class Session:
             for requested in calls:
                 call = self.gate.passed(requested, self.tools.origins, log, budget, self.stop)
                 if call.error is None:
-                    if call.name == delegate.NAME and self.parent is None and self.settings.delegate_tools:
-                        result = log.act(
-                            partial(self.delegate, call), session_frames.delegate_request(budget.turns, call)
-                        )
+                    if call.name == self.built_in:
+                        asked_for = session_frames.delegate_request(budget.turns, call)
+                        result = log.act(partial(self.delegate, call), asked_for)
                     else:
                         result = log.act(partial(self.call, call), session_frames.call_request(budget.turns, call))
                         log.note(*session_frames.call_result(budget.turns, call, result))
@@ -156,9 +156,7 @@ class Session:
 
     def connect(self) -> Sequence[ServerInfo]:
         """Start or reach the tool servers and list their tools; what they are started from is compared before."""
-        for key, files in self.tools.started_from(self.lock).items():
-            found = pins.compare_files(self.lock, key, pins.file_hashes(files))
-            self.end_at_drift(ServerInfo("", key, "", {}, None, [], "initialize", key=key), found)
+        pinned.check_files(self.tools, self.lock, self.log)
         self.tools.start()
         self.agent.model.open()  # importing the SDK takes as long as the child takes to start: both at once
         servers = self.tools.connect(self.meta())
@@ -177,13 +175,8 @@ class Session:
 
     def offer(self, servers: Sequence[ServerInfo]) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
         """Return the tools that the model is offered: a delegate's are those that DELEGATE_TOOLS names."""
-        wanted = self.settings.delegate_tools
-        tools = self.tools.offer(servers, taken=[delegate.NAME] if wanted else [])
-        if self.parent is not None:
-            tools = {name: tools[name] for name in tools if name in str(wanted).split(",")}
-        elif wanted:
-            tools |= {delegate.NAME: delegate.definition(self.settings)}
-        return offered(tools)
+        taken = [delegate.NAME] if self.settings.delegate_tools else []
+        return offered(delegate.chosen(self.tools.offer(servers, taken), self.settings, self.parent is not None))
 
     def fit(self, context: Context) -> None:
         """Make the conversation fit its limit; end the session when it cannot be made to."""
@@ -204,7 +197,8 @@ class Session:
     def complete(self, servers: Sequence[ServerInfo], asked: Request, hashes: dict[str, str]) -> Reply:
         """Make a turn's model call, if the tools are still the pinned ones."""
         if self.budget.turns > 1:  # what was listed at the start may have changed since
-            self.check_pins(self.tools.list_again(servers, self.meta()))
+            again = self.tools.list_again(servers, self.meta())
+            pinned.check_tools(again, self.lock, self.log, self.budget.turns)
         return self.model.make(asked, hashes)
 
     def call(self, call: Call) -> ToolResult:
@@ -246,20 +240,6 @@ class Session:
             META_CLOCK: self.log.clock,
         }
         return meta if tool_call_id is None else {**meta, META_TOOL_CALL_ID: tool_call_id}
-
-    def check_pins(self, servers: Sequence[ServerInfo]) -> None:
-        """End the session when the tools are not the pinned ones, before the model sees anything of them."""
-        for server in servers:
-            found = pins.compare(self.lock, server.pinned_as, server.definitions, server.instructions)
-            self.end_at_drift(server, found)
-
-    def end_at_drift(self, server: ServerInfo, found: pins.Drift) -> None:
-        """End the session when a server differs from the lock."""
-        if found:
-            self.log.note(*session_frames.drift(self.budget.turns, server, found, self.lock))
-            remedy = "look at them with `glasslab pin --diff`, and pin them with --accept NAME if they are meant"
-            text = f"tools of {server.pinned_as!r} differ from the lock: {found}; {remedy}"
-            raise Ended("tool_drift", "tool_drift", text)
 
     def check_limits(self, tool_calls: int = 0) -> None:
         """End the session when it was cancelled or when a limit forbids to go on."""

@@ -6,6 +6,7 @@ the tools, a session and chain of its own, and no delegate. What it takes counts
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from glasslab.endings import Outcome
@@ -57,6 +58,15 @@ def definition(settings: Settings) -> dict[str, Any]:
             "additionalProperties": False,
         },
     }
+
+
+def chosen(tools: Mapping[str, dict[str, Any]], settings: Settings, for_delegate: bool) -> dict[str, dict[str, Any]]:
+    """Return the tools of a delegate, or those of its parent with this one; without the setting they stay as they are."""
+    if settings.delegate_tools is None:
+        return dict(tools)
+    if not for_delegate:
+        return {**tools, NAME: definition(settings)}
+    return {name: tools[name] for name in tools if name in settings.delegate_tools.split(",")}
 
 
 def settings_of(settings: Settings, budget: Budget) -> Settings | None:
