@@ -61,7 +61,7 @@ def definition(settings: Settings) -> dict[str, Any]:
 
 
 def chosen(tools: Mapping[str, dict[str, Any]], settings: Settings, for_delegate: bool) -> dict[str, dict[str, Any]]:
-    """Return the tools of a delegate, or those of its parent with this one; without the setting they stay as they are."""
+    """Return the tools of a delegate, or its parent's with this one; without the setting they stay as they are."""
     if settings.delegate_tools is None:
         return dict(tools)
     if not for_delegate:
