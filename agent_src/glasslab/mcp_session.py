@@ -1,9 +1,9 @@
 """The asynchronous half of the toolbox: one MCP session over one socket. Imported when a server is there to talk to."""
 
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import mcp_types as types
@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 
 from glasslab import __version__
-from glasslab.results import as_text
+from glasslab.results import as_text, cap, prompt_text, resource_text
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ServerUrl, ToolResult, ToolServerError
 from glasslab.transports import Wire
 from glasslab.wire import ANSWER_UNUSABLE, LOG_FAILED
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from glasslab.transports_http import HttpWire
 
 REVISIONS: Final = ("auto", LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
+Listed = Literal["tools", "prompts", "resources"]
 _MAX_PAGES: Final = 100
 # Not a verdict on the revision, so no reason to try the older one.
 _FATAL: Final = (
@@ -46,7 +47,7 @@ def translate(error: MCPError, doing: str) -> ToolServerError | LogFailedAtServe
     if error.code == types.CONNECTION_CLOSED:
         return ToolServerError(f"{doing}: the tool server closed the connection")
     if error.code == types.REQUEST_TIMEOUT:
-        return ToolServerError(f"{doing}: the tool server did not answer in time")
+        return ToolServerError(f"{doing}: the tool server did not answer in time", again=True)
     return ToolServerError(f"{doing}: {error.message}")
 
 
@@ -63,7 +64,7 @@ class HostSession:
         """Agree on a revision and list the tools; raises ToolServerError or LogFailedAtServer."""
         async with self._bounded("connecting to the tool server"):
             agreed = await self._agree(revision)
-            definitions = await self._definitions()
+            definitions = await self._all("tools")
         raw = self._wire.raw.get("server/discover" if agreed == "discover" else "initialize", {})
         server = self._session.server_info
         meta = dict(raw.get("_meta") or {}) | dict(self._wire.raw.get("tools/list", {}).get("_meta") or {})
@@ -78,14 +79,36 @@ class HostSession:
             meta=meta,
         )
 
-    async def list_tools(self) -> list[dict[str, Any]]:
-        """List the tools anew; raises ToolServerError or LogFailedAtServer."""
-        async with self._bounded("listing the tools"):
-            return await self._definitions()
+    async def listed(self, what: Listed) -> list[dict[str, Any]]:
+        """List the tools, prompts or resources anew; raises ToolServerError or LogFailedAtServer."""
+        async with self._bounded(f"listing its {what}"):
+            return await self._all(what)
+
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> ToolResult:
+        """Get a prompt as text; raises ToolServerError or LogFailedAtServer. What the server refuses is an error."""
+        return await self._read(f"prompt {name}", lambda: self._session.get_prompt(name, arguments), prompt_text)
+
+    async def read_resource(self, uri: str) -> ToolResult:
+        """Read a resource as text; raises ToolServerError or LogFailedAtServer. What the server refuses is an error."""
+        return await self._read(f"resource {uri}", lambda: self._session.read_resource(uri), resource_text)
+
+    async def _read[T](self, doing: str, ask: Callable[[], Awaitable[T]], text: Callable[[T], str]) -> ToolResult:
+        try:
+            async with self._bounded(doing):
+                return ToolResult(cap(text(await ask()), self._max_result_bytes), False)
+        except ToolServerError as error:
+            cause = error.__cause__
+            answered = isinstance(cause, MCPError) and (cause.code == ANSWER_UNUSABLE or cause.code not in _FATAL)
+            if answered and not self._wire.problem:
+                return ToolResult(str(error), True)
+            raise
 
     def _told[E: Exception](self, error: E) -> E | ToolServerError:
         """Add what went wrong below the protocol, which an answer that never came does not say."""
-        return ToolServerError(f"{error}: {self._wire.problem}") if self._wire.problem else error
+        wire = self._wire
+        if not wire.problem:
+            return error
+        return ToolServerError(f"{error}: {wire.problem}", again=wire.again, retry_after=wire.retry_after)
 
     @asynccontextmanager
     async def _bounded(self, doing: str) -> AsyncIterator[None]:
@@ -96,7 +119,8 @@ class HostSession:
         except MCPError as error:
             raise self._told(translate(error, doing)) from error
         except TimeoutError as error:
-            raise ToolServerError(f"the tool server did not answer within {self._timeout:g} s") from error
+            text = f"{doing}: the tool server did not answer within {self._timeout:g} s"
+            raise ToolServerError(text, again=True) from error
         except (RuntimeError, ValueError) as error:
             raise ToolServerError(f"the tool server's answer cannot be used: {error}") from error
 
@@ -126,19 +150,23 @@ class HostSession:
         request = types.DiscoverRequest(params=types.RequestParams(_meta=envelope))
         self._session.adopt(await self._session.send_request(request, types.DiscoverResult))
 
-    async def _definitions(self) -> list[dict[str, Any]]:
-        """Return the tools as the server sent them: what the SDK's types do not know must reach the pinning too."""
+    async def _all(self, what: Listed) -> list[dict[str, Any]]:
+        """Return a list as the server sent it: what the SDK's types do not know must reach the pinning too."""
+        ask = {
+            "tools": self._session.list_tools,
+            "prompts": self._session.list_prompts,
+            "resources": self._session.list_resources,
+        }[what]
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
-            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
-            await self._session.list_tools(params=params)
-            page = self._wire.raw["tools/list"]
-            found += page.get("tools") or []
+            await ask(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
+            page = self._wire.raw[f"{what}/list"]
+            found += page.get(what) or []
             cursor = page.get("nextCursor")
             if not cursor:
                 return found
-        raise ValueError(f"its list of tools has more than {_MAX_PAGES} pages")
+        raise ValueError(f"its list of {what} has more than {_MAX_PAGES} pages")
 
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """Call one tool; raises ToolServerError or LogFailedAtServer. `duration_ms` is left to the caller."""
@@ -161,9 +189,8 @@ async def open_session(
     *,
     timeout: float,
     max_result_bytes: int,
-    stamp: Callable[[], dict[str, Any]],
 ) -> AsyncIterator[HostSession]:
-    """Run a session on a connected unix socket, which it closes, or over HTTP; `stamp` gives each request's `_meta`."""
+    """Run a session on a connected unix socket, which it closes, or over HTTP."""
     # JSON may take six bytes for one character; beyond that the answer would be cut down to nothing useful anyway.
     most = max(6 * max_result_bytes, 1_000_000)
     info = types.Implementation(name="glasslab", version=__version__)
@@ -172,9 +199,9 @@ async def open_session(
         if isinstance(connection, ServerUrl):
             from glasslab.transports_http import http_wire  # HTTP and OAuth: loaded where they are used
 
-            wire = await stack.enter_async_context(http_wire(connection, timeout=timeout, max_bytes=most, stamp=stamp))
+            wire = await stack.enter_async_context(http_wire(connection, timeout=timeout, max_bytes=most))
         else:
             stream = await stack.enter_async_context(await UNIXSocketStream.from_socket(connection))
-            wire = Wire(stream, max_line_bytes=most, stamp=stamp)
+            wire = Wire(stream, max_line_bytes=most)
         session = ClientSession(wire.reader, wire.writer, read_timeout_seconds=timeout, client_info=info)
         yield HostSession(await stack.enter_async_context(session), wire, timeout, max_result_bytes)

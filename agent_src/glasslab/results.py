@@ -32,8 +32,20 @@ def cap(text: str, limit: int) -> str:
     return f"{kept}\n[cut: {len(kept.encode('utf-8'))} of {len(data)} bytes shown]"
 
 
-def resource_text(contents: types.TextResourceContents | types.BlobResourceContents) -> str:
-    """Return a resource's text; of one that is no text, what it is."""
+def resource_text(result: types.ReadResourceResult | types.InputRequiredResult) -> str:
+    """Return a resource as text; of what is no text, what it is."""
+    contents = [] if isinstance(result, types.InputRequiredResult) else result.contents
+    return "\n".join(_contents(item) for item in contents)
+
+
+def prompt_text(result: types.GetPromptResult | types.InputRequiredResult) -> str:
+    """Return a prompt's messages as one text; what it puts into the model's mouth is marked so."""
+    messages = [] if isinstance(result, types.InputRequiredResult) else result.messages
+    spoken = {"user": "", "assistant": "[assistant] "}
+    return "\n\n".join(f"{spoken[message.role]}{_block(message.content)}" for message in messages)
+
+
+def _contents(contents: types.TextResourceContents | types.BlobResourceContents) -> str:
     if isinstance(contents, types.TextResourceContents):
         return _clean(contents.text)
     kind = visible_line(contents.mime_type or "binary")[:_SHOWN]
@@ -52,7 +64,7 @@ def _block(block: types.ContentBlock) -> str:
         case _ if isinstance(block.resource, types.TextResourceContents):
             return f"[embedded resource {_shown(block.resource.uri)}]\n{_clean(block.resource.text)}"
         case _:
-            return f"[embedded resource {resource_text(block.resource)[1:]}"
+            return f"[embedded resource {_contents(block.resource)[1:]}"
 
 
 def _clean(text: str) -> str:

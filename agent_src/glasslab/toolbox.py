@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final, Self
@@ -70,7 +70,6 @@ class Toolbox:
         self._revision = revision
         self._timeout = timeout
         self._max_result_bytes = max_result_bytes
-        self._meta: dict[str, Any] = {}
         self._stack = ExitStack()
         self._socket: socket.socket | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -137,9 +136,9 @@ class Toolbox:
         Raises ToolServerError, or LogFailedAtServer when the server could not record its start.
         """
         self.start()
-        self._meta = dict(meta)
         from anyio.from_thread import start_blocking_portal
 
+        from glasslab.exchange import carrying
         from glasslab.mcp_session import REVISIONS
 
         if self._revision not in REVISIONS:
@@ -147,7 +146,8 @@ class Toolbox:
         self._portal = self._stack.enter_context(start_blocking_portal())
         try:
             self._session = self._stack.enter_context(self._portal.wrap_async_context_manager(self._open()))
-            return self._portal.call(self._session.connect, self._revision)
+            server: ServerInfo = self._portal.call(carrying, dict(meta), self._session.connect, self._revision)
+            return server
         except ToolServerError as error:
             raise self._with_last_words(error) from error
 
@@ -161,27 +161,33 @@ class Toolbox:
             raise ToolServerError("the tool server is not started")
         else:
             connection, self._socket = self._socket, None  # the session closes it from here on
-        return open_session(
-            connection, timeout=self._timeout, max_result_bytes=self._max_result_bytes, stamp=lambda: self._meta
-        )
+        return open_session(connection, timeout=self._timeout, max_result_bytes=self._max_result_bytes)
 
     def list_tools(self, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
         """List the tools anew. Raises ToolServerError, or LogFailedAtServer when the server's log failed."""
-        if self._portal is None or self._session is None:
-            raise ToolServerError("the tool server is not connected")
-        self._meta = dict(meta)
-        try:
-            return self._portal.call(self._session.list_tools)
-        except ToolServerError as error:
-            raise self._with_last_words(error) from error
+        return self._ask(meta, lambda session: session.listed("tools"))
+
+    def list_prompts(self, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """List the prompts. Raises as `list_tools` does."""
+        return self._ask(meta, lambda session: session.listed("prompts"))
+
+    def list_resources(self, meta: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """List the resources. Raises as `list_tools` does."""
+        return self._ask(meta, lambda session: session.listed("resources"))
+
+    def get_prompt(self, name: str, arguments: Mapping[str, str], meta: Mapping[str, Any]) -> ToolResult:
+        """Get a prompt as text; a refusal by the server is a result with `is_error`. Raises as `list_tools` does."""
+        return self._timed(meta, lambda session: session.get_prompt(name, dict(arguments)))
+
+    def read_resource(self, uri: str, meta: Mapping[str, Any]) -> ToolResult:
+        """Read a resource as text; a refusal by the server is a result with `is_error`. Raises as `list_tools` does."""
+        return self._timed(meta, lambda session: session.read_resource(uri))
 
     def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. A refusal by the server is a result with `is_error`.
+        """Call a tool; several threads may at once. A refusal by the server is a result with `is_error`.
 
-        Raises ToolServerError, or LogFailedAtServer when the server's log failed.
+        Raises as `list_tools` does.
         """
-        if self._portal is None or self._session is None:
-            raise ToolServerError("the tool server is not connected")
         try:
             json.dumps([name, arguments, meta], ensure_ascii=False, allow_nan=False).encode("utf-8")
         except (ValueError, TypeError, RecursionError) as error:
@@ -189,13 +195,23 @@ class Toolbox:
             return ToolResult(
                 f"Error executing tool: its arguments cannot be sent as JSON ({type(error).__name__})", True
             )
-        self._meta = dict(meta)
+        return self._timed(meta, lambda session: session.call(name, dict(arguments)))
+
+    def _timed(self, meta: Mapping[str, Any], ask: Callable[[HostSession], Awaitable[ToolResult]]) -> ToolResult:
         began = time.monotonic()
+        return replace(self._ask(meta, ask), duration_ms=round((time.monotonic() - began) * 1000, 3))
+
+    def _ask[T](self, meta: Mapping[str, Any], ask: Callable[[HostSession], Awaitable[T]]) -> T:
+        portal, session = self._portal, self._session  # a close in another thread takes them away meanwhile
+        if portal is None or session is None:
+            raise ToolServerError("the tool server is not connected")
+        from glasslab.exchange import carrying
+
         try:
-            result: ToolResult = self._portal.call(self._session.call, name, dict(arguments))
+            answer: T = portal.call(carrying, dict(meta), ask, session)
+            return answer
         except ToolServerError as error:
             raise self._with_last_words(error) from error
-        return replace(result, duration_ms=round((time.monotonic() - began) * 1000, 3))
 
     def close(self) -> None:
         """End the connection and the child: by itself within a second, else by SIGTERM, else by SIGKILL. Idempotent."""

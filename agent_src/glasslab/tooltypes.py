@@ -12,13 +12,17 @@ _SHOWN: Final = 500
 
 
 class ToolServerError(Exception):
-    """The tool server cannot be started or reached, ended, or does not answer. One line, fit for the user."""
+    """The tool server cannot be started or reached, ended, or does not answer. One line, fit for the user.
+
+    `again` tells whether the same request may work later, `retry_after` when the server said so (seconds).
+    """
 
     status = "tool_server_unreachable"
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, again: bool = False, retry_after: float | None = None) -> None:
         """`text` may quote what the server sent."""
         super().__init__(visible_line(text)[:_SHOWN])
+        self.again, self.retry_after = again, retry_after
 
 
 class LogFailedAtServer(Exception):

@@ -6,9 +6,7 @@ oversized answer nor one that is not valid JSON leaves the caller waiting for ev
 """
 
 import json
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
 import anyio
 import mcp_types as types
@@ -16,89 +14,56 @@ from anyio.abc import SocketStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from glasslab.exchange import End, Exchange, ReadingEnd
 from glasslab.wire import ANSWER_UNUSABLE
 
 _CHUNK: Final = 65_536
-_KEPT_RAW: Final = ("initialize", "server/discover", "tools/list")
 
 
-class Wire:
+class Wire(Exchange):
     """One connection: what both directions share."""
 
-    def __init__(self, stream: SocketStream, max_line_bytes: int, stamp: Callable[[], dict[str, Any]]) -> None:
-        """`stamp` returns the `_meta` entries that every request carries at the moment it is sent."""
-        self.stream = stream
-        self.max_line_bytes = max_line_bytes
-        self.stamp = stamp
-        self.pending: dict[types.RequestId, str] = {}
-        self.raw: dict[str, dict[str, Any]] = {}
-        self.problem = ""  # of what is below the messages; a socket has nothing to say
-        self.reader = _Reader(self)
-        self.writer = _Writer(self)
+    problem, again, retry_after = "", False, None  # of what is below the messages; a socket has nothing to say
+
+    def __init__(self, stream: SocketStream, max_line_bytes: int) -> None:
+        super().__init__()
+        self.reader = _Reader(stream, self, max_line_bytes)
+        self.writer = _Writer(stream, self)
 
 
-class _End:
-    """A stream's closing half, the same in both directions."""
-
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-
-    async def aclose(self) -> None:
-        await self._wire.stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class _Writer(_End):
+class _Writer(End):
     """Requests and notifications to the server, one line each."""
 
-    def __init__(self, wire: Wire) -> None:
-        super().__init__(wire)
+    def __init__(self, stream: SocketStream, wire: Wire) -> None:
+        super().__init__(stream, wire)
         self._lock = anyio.Lock()  # a socket takes one sender at a time, the session may have several tasks
 
     async def send(self, item: SessionMessage, /) -> None:
-        message = item.message
-        if isinstance(message, types.JSONRPCRequest):
-            params = dict(message.params or {})
-            params["_meta"] = {**(params.get("_meta") or {}), **self._wire.stamp()}
-            message = message.model_copy(update={"params": params})
-            self._wire.pending[message.id] = message.method
+        message = self._exchange.sending(item).message
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode("utf-8") + b"\n"
         async with self._lock:
-            await self._wire.stream.send(line)
+            await self._stream.send(line)
 
 
-class _Reader(_End):
-    """Answers of the server, one line each; an unusable line becomes an error answer to the request it blocks."""
+class _Reader(ReadingEnd):
+    """Answers of the server, one line each; an unusable line becomes an error answer to the requests it blocks."""
 
-    def __init__(self, wire: Wire) -> None:
-        super().__init__(wire)
+    def __init__(self, stream: SocketStream, wire: Wire, max_line_bytes: int) -> None:
+        super().__init__(stream, wire)
+        self._max_line_bytes = max_line_bytes
         self._buffer = bytearray()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            raise StopAsyncIteration from None
+        self._waiting: list[SessionMessage] = []
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
+            if self._waiting:
+                return self._waiting.pop(0)
             line = await self._line()
             if line is None:
-                return self._unusable(f"the answer is longer than {self._wire.max_line_bytes} bytes")
+                return self._unusable(f"the answer is longer than {self._max_line_bytes} bytes")
             if line.strip():
                 message = self._message(line)
-                # What a server tells unasked means nothing here: the tools are listed anew at each turn.
-                if not (isinstance(message, SessionMessage) and isinstance(message.message, types.JSONRPCNotification)):
+                if self._exchange.heard(message):
                     return message
 
     async def _line(self) -> bytes | None:
@@ -110,13 +75,13 @@ class _Reader(_End):
             if end >= 0:
                 line = bytes(self._buffer[:end])
                 del self._buffer[: end + 1]
-                return None if dropping or len(line) > self._wire.max_line_bytes else line
-            if len(self._buffer) > self._wire.max_line_bytes:
+                return None if dropping or len(line) > self._max_line_bytes else line
+            if len(self._buffer) > self._max_line_bytes:
                 dropping = True
             if dropping:
                 self._buffer.clear()
             searched = len(self._buffer)
-            self._buffer += await self._wire.stream.receive(_CHUNK)
+            self._buffer += await self._stream.receive(_CHUNK)
 
     def _message(self, line: bytes) -> SessionMessage | Exception:
         try:
@@ -128,17 +93,11 @@ class _Reader(_End):
                 message = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
             except (ValueError, RecursionError):
                 return self._unusable("the answer is not a JSON-RPC message")
-        if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and message.id is not None:
-            method = self._wire.pending.pop(message.id, "")
-            if method in _KEPT_RAW and isinstance(message, types.JSONRPCResponse):
-                self._wire.raw[method] = message.result
         return SessionMessage(message)
 
     def _unusable(self, reason: str) -> SessionMessage | Exception:
-        """Answer the oldest open request in the server's place; the host sends one request at a time."""
-        if not self._wire.pending:
-            return ValueError(reason)
-        request_id = next(iter(self._wire.pending))
-        del self._wire.pending[request_id]
+        """Answer the open requests in the server's place: nobody can tell which of them it was meant for."""
         error = types.ErrorData(code=ANSWER_UNUSABLE, message=reason)
-        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+        open_, self._exchange.pending = self._exchange.pending, {}
+        self._waiting += [SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=id_, error=error)) for id_ in open_]
+        return self._waiting.pop(0) if self._waiting else ValueError(reason)

@@ -4,98 +4,65 @@ As on a socket (transports.py) answers are kept as they were sent, for pinning, 
 heard. No redirect leaves the server's origin, no proxy of the environment is used, every certificate is verified.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import anyio
 import httpx2
-import mcp_types as types
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp.shared.message import SessionMessage
 
+from glasslab.exchange import End, Exchange, ReadingEnd
+from glasslab.models.retries import retry_after
 from glasslab.tls import client_context
 from glasslab.tooltypes import OAuthClient, ServerUrl
 
-_KEPT_RAW: Final = ("initialize", "server/discover", "tools/list")
+_AGAIN: Final = (408, 409, 425, 429)  # and 5xx: HTTP statuses that may pass
 
 
 class TooLargeError(httpx2.TransportError):
     """An answer beyond the bound; it is not read to its end."""
 
 
-class HttpWire:
+class HttpWire(Exchange):
     """One connection over HTTP, with what a `Wire` has."""
 
-    def __init__(self, reader: Any, writer: Any, below: "_Bounded", stamp: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, reader: Any, writer: Any, below: "_Bounded") -> None:
         """`reader` and `writer` are the SDK's streams, `below` is what they go through."""
+        super().__init__()
         self._below = below
-        self.pending: dict[types.RequestId, str] = {}
-        self.raw: dict[str, dict[str, Any]] = {}
         self.reader = _Reader(reader, self)
         self.writer = _Writer(writer, self)
-        self.stamp = stamp
 
     @property
     def problem(self) -> str:
         """What went wrong with the last request, as HTTP or below it; empty when nothing did."""
         return self._below.problem
 
+    @property
+    def again(self) -> bool:
+        """Whether that may pass."""
+        return self._below.again
 
-class _End:
-    def __init__(self, stream: Any, wire: HttpWire) -> None:
-        self._stream, self._wire = stream, wire
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+    @property
+    def retry_after(self) -> float | None:
+        """The seconds after which the server says that it may."""
+        return self._below.retry_after
 
 
-class _Writer(_End):
+class _Writer(End):
     async def send(self, item: SessionMessage, /) -> None:
-        message = item.message
-        if isinstance(message, types.JSONRPCRequest):
-            self._wire.pending[message.id] = message.method
-            more = self._wire.stamp()
-            if more:
-                params = dict(message.params or {})
-                params["_meta"] = {**(params.get("_meta") or {}), **more}
-                item = SessionMessage(message.model_copy(update={"params": params}), item.metadata)
-        await self._stream.send(item)
+        await self._stream.send(self._exchange.sending(item))
 
 
-class _Reader(_End):
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            raise StopAsyncIteration from None
-
+class _Reader(ReadingEnd):
     async def receive(self) -> SessionMessage | Exception:
         while True:
             item: SessionMessage | Exception = await self._stream.receive()
-            if isinstance(item, SessionMessage):
-                message = item.message
-                if isinstance(message, types.JSONRPCNotification):
-                    continue
-                if isinstance(message, types.JSONRPCResponse | types.JSONRPCError) and message.id is not None:
-                    method = self._wire.pending.pop(message.id, "")
-                    if method in _KEPT_RAW and isinstance(message, types.JSONRPCResponse):
-                        self._wire.raw[method] = message.result
-            return item
+            if self._exchange.heard(item):
+                return item
 
 
 class _Bounded(httpx2.AsyncHTTPTransport):
@@ -104,19 +71,22 @@ class _Bounded(httpx2.AsyncHTTPTransport):
     def __init__(self, max_bytes: int, **options: Any) -> None:
         super().__init__(**options)
         self._max_bytes = max_bytes
-        self.problem = ""
+        self.problem, self.again = "", False
+        self.retry_after: float | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         request.headers["Accept-Encoding"] = "identity"
         try:
             response = await super().handle_async_request(request)
         except httpx2.TransportError as error:
-            self.problem = f"{request.url.host}: {error or type(error).__name__}"
+            self.problem, self.again = f"{request.url.host}: {error or type(error).__name__}", True
             raise
         if request.method == "POST":
             status = response.status_code
             remedy = "; check its token, or what it is allowed" if status in (401, 403) else ""
             self.problem = f"HTTP {status} {response.reason_phrase}{remedy}" if status >= 400 else ""
+            self.again = status in _AGAIN or status >= 500
+            self.retry_after = retry_after(response.headers)
         inner = response.stream
         assert isinstance(inner, httpx2.AsyncByteStream)
         if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -127,7 +97,7 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 
     def too_large(self, problem: str, request: httpx2.Request) -> TooLargeError:
         """Keep why an answer is not read, and return the error."""
-        self.problem = problem
+        self.problem, self.again = problem, False
         return TooLargeError(problem, request=request)
 
     @property
@@ -174,10 +144,8 @@ class _Tokens:
 
 
 @asynccontextmanager
-async def http_wire(
-    server: ServerUrl, *, timeout: float, max_bytes: int, stamp: Callable[[], dict[str, Any]]
-) -> AsyncIterator[HttpWire]:
-    """Run a connection to a server over HTTP; `stamp` gives the `_meta` of each request."""
+async def http_wire(server: ServerUrl, *, timeout: float, max_bytes: int) -> AsyncIterator[HttpWire]:
+    """Run a connection to a server over HTTP."""
     below = _Bounded(max_bytes, verify=client_context(server.ca), trust_env=False)
     client = httpx2.AsyncClient(
         transport=below,
@@ -188,7 +156,7 @@ async def http_wire(
         trust_env=False,
     )
     async with client, streamable_http_client(server.url, http_client=client, max_sse_event_size=max_bytes) as streams:
-        yield HttpWire(streams[0], streams[1], below, stamp)
+        yield HttpWire(streams[0], streams[1], below)
 
 
 def _authorization(url: str, oauth: OAuthClient | None) -> httpx2.Auth | None:

@@ -15,7 +15,12 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 MODERN = "modern" in sys.argv
 CACHED = {"ttlMs": 0, "cacheScope": "private"}
+PROMPT = {"name": "review", "description": "Review a city.", "arguments": [{"name": "city", "required": True}]}
+RESOURCES = [{"uri": "file:///a.md", "name": "a"}, {"uri": "file:///p.png", "name": "p"}]
+CAPABILITIES: dict[str, Any] = {"tools": {}, "prompts": {}, "resources": {}}
 known: dict[str, Any] = {}
+seen: list[str] = []
+slow: list[dict[str, Any]] = []
 
 
 def write(message: dict[str, Any]) -> None:
@@ -46,6 +51,42 @@ def ask_back(methods: list[str]) -> list[Any]:
         write({"id": "mine", "method": method, "params": ASKED[method]})
         answers.append(json.loads(sys.stdin.readline()))
     return answers
+
+
+def first_time(what: str) -> bool:
+    seen.append(what)
+    return seen.count(what) == 1
+
+
+def read(request: dict[str, Any], params: dict[str, Any]) -> None:
+    uri = params["uri"]
+    match uri.partition(":")[2]:
+        case "///a.md":
+            say(request, {"contents": [{"uri": uri, "text": "alpha"}, {"uri": uri, "text": json.dumps(params)}]})
+        case "///p.png":
+            say(request, {"contents": [{"uri": uri, "mimeType": "image/png", "blob": "AAAA"}]})
+        case "big":
+            say(request, {"contents": [{"uri": uri, "text": "x" * 30_000_000}]})
+        case "flaky" if not first_time(uri):
+            say(request, {"contents": [{"uri": uri, "text": "at last"}]})
+        case "flaky" | "silent":
+            pass
+        case _:
+            refuse(request, -32002)
+
+
+def prompt(request: dict[str, Any], params: dict[str, Any]) -> None:
+    if params["name"] == "silent":
+        return
+    if params["name"] != "review":
+        refuse(request, -32602)
+        return
+    said = [
+        ("user", {"type": "text", "text": f"What of {params['arguments']['city']}?"}),
+        ("assistant", {"type": "text", "text": "Let me look."}),
+        ("user", {"type": "image", "mimeType": "image/png", "data": "AAAA"}),
+    ]
+    say(request, {"messages": [{"role": role, "content": content} for role, content in said]})
 
 
 def call(request: dict[str, Any], params: dict[str, Any]) -> None:
@@ -83,8 +124,19 @@ def call(request: dict[str, Any], params: dict[str, Any]) -> None:
             for _ in range(20_000):
                 write(note)
             say(request, text("after the flood"))
-        case "silent":
+        case "flaky" if not first_time("tool"):
+            say(request, text("at last"))
+        case "silent" | "flaky":
             pass
+        case "slow":
+            slow.append(request)
+            if len(slow) == 3:  # answers none before all three are asked, and then the last first
+                for waiting in reversed(slow):
+                    say(waiting, text(json.dumps(waiting["params"])))
+        case "mixed":
+            slow.append(request)
+            if len(slow) == 2:
+                print("neither of them can use this", flush=True)
         case "dies":
             sys.exit("fake: gone at once")
         case "stubborn":
@@ -101,15 +153,23 @@ def main() -> None:
         method, params = request["method"], request.get("params", {})
         if method == "server/discover" and MODERN:
             meta = {"io.modelcontextprotocol/serverInfo": server}
-            say(request, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "_meta": meta})
+            say(request, {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "_meta": meta})
         elif method == "initialize":
             known.update(params["capabilities"])
-            agreed = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server}
+            agreed = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "serverInfo": server}
             say(request, {**agreed, "instructions": "be kind"})
         elif method == "tools/list":
             tools(request, params)
         elif method == "tools/call":
             call(request, params)
+        elif method == "resources/list":
+            say(request, {"resources": RESOURCES})
+        elif method == "prompts/list":
+            say(request, {"prompts": [PROMPT]})
+        elif method == "resources/read":
+            read(request, params)
+        elif method == "prompts/get":
+            prompt(request, params)
         elif "id" in request:
             refuse(request, -32601)
 

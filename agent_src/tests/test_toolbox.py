@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ from glasslab.toolbox import ServerCommand, Toolbox, files_server
 from glasslab.tooltypes import ToolServerError
 from glasslab.transports import Wire
 from hec_stub import HecStub
-from tool_servers import eventually, make_documents, meta, open_descriptors, server_env
+from tool_servers import children, eventually, make_documents, meta, open_descriptors, server_env
 
 FAKE = str(Path(__file__).parent / "fake_tool_server.py")
 FAKE_COMMAND = ServerCommand(sys.executable, (FAKE,))
@@ -147,6 +147,99 @@ def test_a_result_that_wants_input_is_an_error_of_the_tool() -> None:
         assert box.call("long", {}, meta()).text
 
 
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_prompts_and_resources_are_listed_got_and_read(revision: str) -> None:
+    command = ServerCommand(sys.executable, (FAKE, *(["modern"] if revision == "2026-07-28" else [])))
+    with Toolbox(command, timeout=5, revision=revision) as box:
+        info = box.connect(meta())
+        assert set(info.capabilities) == {"tools", "prompts", "resources"}
+        assert [item["name"] for item in box.list_prompts(meta())] == ["review"]
+        assert [item["uri"] for item in box.list_resources(meta())] == ["file:///a.md", "file:///p.png"]
+        got = box.get_prompt("review", {"city": "Bern"}, meta())
+        read = box.read_resource("file:///a.md", meta(clock=4, step=2))
+        image = box.read_resource("file:///p.png", meta())
+    assert (
+        got.text == "What of Bern?\n\n[assistant] Let me look.\n\n[image, image/png, 4 characters of base64, not shown]"
+    )
+    assert read.text.startswith("alpha\n")
+    assert json.loads(read.text.partition("\n")[2])["_meta"].items() >= meta(4, 2).items()
+    assert image.text == "[file:///p.png, image/png, 4 characters of base64, not shown]"
+    assert (got.is_error, read.is_error) == (False, False)
+    assert got.duration_ms > 0
+
+
+@pytest.mark.parametrize("uri", ["file:///nowhere", "file:big"])
+def test_a_resource_that_cannot_be_had_is_told_and_the_connection_goes_on(fake: Toolbox, uri: str) -> None:
+    result = fake.read_resource(uri, meta())
+    assert (result.is_error, f"resource {uri}: " in result.text, len(result.text) < 500) == (True, True, True)
+    assert fake.get_prompt("nobody", {}, meta()).is_error
+    assert not fake.call("echo", {}, meta()).is_error
+
+
+def test_every_read_is_bounded_in_time_and_says_that_it_may_be_asked_again() -> None:
+    with Toolbox(FAKE_COMMAND, timeout=0.3) as box:
+        box.connect(meta())
+        for ask in (
+            lambda: box.read_resource("x:silent", meta()),
+            lambda: box.get_prompt("silent", {}, meta()),
+            lambda: box.call("silent", {}, meta()),
+        ):
+            with pytest.raises(ToolServerError, match="did not answer") as caught:
+                ask()
+            assert caught.value.again
+        with pytest.raises(ToolServerError, match="did not answer"):
+            box.read_resource("x:flaky", meta())
+        assert box.read_resource("x:flaky", meta()).text == "at last"
+
+
+def test_calls_at_the_same_time_each_get_their_own_answer(fake: Toolbox) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(fake.call, "slow", {"n": number}, meta(call=f"c{number}")) for number in range(3)]
+        said = [json.loads(result.result(5).text) for result in asked]
+    assert [item["arguments"] for item in said] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert [item["_meta"]["glasslab/tool_call_id"] for item in said] == ["c0", "c1", "c2"]
+
+
+def test_an_answer_that_could_be_anybodys_is_an_error_for_all_who_wait(fake: Toolbox) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(fake.call, "mixed", {}, meta()) for _ in range(2)]
+        results = [result.result(2.5) for result in asked]
+    assert [(result.is_error, "not a JSON-RPC message" in result.text) for result in results] == [(True, True)] * 2
+    assert not fake.call("echo", {}, meta()).is_error
+
+
+def test_an_unusable_line_after_a_call_was_given_up_hits_no_other() -> None:
+    """What is not waited for any longer does not take the answer of what is."""
+    with Toolbox(FAKE_COMMAND, timeout=0.4) as box:
+        box.connect(meta())
+        with pytest.raises(ToolServerError):
+            box.call("silent", {}, meta())
+        assert "not a JSON-RPC message" in box.call("noise", {}, meta()).text
+
+
+def test_many_connections_leave_neither_descriptor_nor_thread_nor_zombie() -> None:
+    number = 200 if os.environ.get("GLASSLAB_SOAK") else 8
+    command = ServerCommand("/bin/sh", ("-c", f"exec {sys.executable} -S -E {FAKE}"))
+    pids = []
+    descriptors, threads = open_descriptors(), threading.active_count()
+    for turn in range(number):
+        with Toolbox(command, timeout=5) as box:
+            box.connect(meta())
+            pids.append(box.pid)
+            if turn % 2:
+                with pytest.raises(ToolServerError):
+                    box.call("dies", {}, meta())
+        failing = Toolbox(ServerCommand("/bin/false"), timeout=2)
+        with failing, pytest.raises(ToolServerError):
+            failing.connect(meta())
+        with Toolbox("unix:/no/such/socket") as nowhere, pytest.raises(ToolServerError):
+            nowhere.connect(meta())
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert "Z" not in children(os.getpid()).values()
+    assert eventually(lambda: open_descriptors() <= descriptors), "no descriptor is left"
+    assert eventually(lambda: threading.active_count() <= threads)
+
+
 @pytest.mark.parametrize("value", ["\ud800", float("inf"), {"a": {1, 2}}, b"bytes"])
 def test_arguments_that_json_cannot_carry_never_reach_the_wire(fake: Toolbox, value: object) -> None:
     result = fake.call("echo", {"a": value}, meta())
@@ -234,7 +327,7 @@ def test_an_endless_line_is_not_kept_in_memory() -> None:
             return b"x" * size if self.chunks else b"\n"
 
     largest: list[int] = []
-    wire = Wire(Endless(), 100_000, dict)
+    wire = Wire(Endless(), 100_000)
     wire.pending[7] = "tools/call"
     answer = asyncio.run(wire.reader.receive())
     assert isinstance(answer, SessionMessage)
@@ -251,7 +344,7 @@ def test_what_a_server_tells_unasked_is_not_heard() -> None:
             answer = {"jsonrpc": "2.0", "id": 7, "result": {}}
             return b"".join(json.dumps(message).encode() + b"\n" for message in (changed, changed, answer))
 
-    wire = Wire(Stream(), 100_000, dict)
+    wire = Wire(Stream(), 100_000)
     first = asyncio.run(wire.reader.receive())
     assert isinstance(first, SessionMessage)
     assert isinstance(first.message, JSONRPCResponse)

@@ -6,9 +6,7 @@ import random
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
-
-from glasslab.models import ModelError
+from typing import Final, Protocol
 
 FIRST_SECONDS: Final = 0.5
 MOST_SECONDS: Final = 8.0
@@ -16,8 +14,15 @@ MOST_SECONDS: Final = 8.0
 MOST_RETRY_AFTER: Final = 60.0
 
 
+class Failure(Protocol):
+    """What is needed of a failed call: whether the same one may work later, and when the other side says so."""
+
+    again: bool
+    retry_after: float | None  # seconds
+
+
 def wait_before(
-    attempt: int, retries: int, error: ModelError, seconds_left: float | None, chance: float | None = None
+    attempt: int, retries: int, error: Failure, seconds_left: float | None, chance: float | None = None
 ) -> float | None:
     """Return the seconds to wait after failed attempt number `attempt` (from 1), or None: it is not made again.
 
