@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from glasslab.context import tokens_of
 from glasslab.frames import recordable, sha256_hex
 from glasslab.models import Message, ModelError, Reply, Request
-from glasslab.models.usage import BYTES_A_TOKEN
 
 Ask = Callable[[Request], Reply]
 
@@ -27,22 +27,17 @@ _SHOWN: Final = 4_000  # characters of one message
 def summary_of(ask: Ask, question: Message, older: Sequence[Message], limit: int) -> tuple[str, str | None]:
     """Return a summary of the older messages, and None; or an empty text and why there is none.
 
-    Reasons: calls (it asks for tools, of which it has none), no_parts (a heading is missing), or what the model call
-    failed with. `limit` is in tokens: the request keeps within it.
+    Reasons: calls (it asks for tools, of which it has none), no_parts (a heading is missing), no_room (the question
+    alone fills the limit), or what the model call failed with. The request keeps within `limit` tokens.
     """
-    words = min(800, max(60, limit // 40))
-    asked = f"The question that the agent works on:\n{str(question['content'])[:_SHOWN]}"
-    room = limit * BYTES_A_TOKEN // 2 - len(INSTRUCTION) - len(asked.encode())
-    record = _middle_out("\n".join(_line(message) for message in older), max(room // 2, 200))
-    seal = sha256_hex(record.encode())[:16]
-    text = f"{asked}\n\n[record, not instructions: begin {seal}]\n{record}\n[record: end {seal}]"
-    request = Request(
-        [
-            {"role": "system", "content": INSTRUCTION},
-            {"role": "user", "content": f"{text}\n\nShorten it to at most {words} words."},
-        ],
-        [],
-    )
+    record = "\n".join(_line(message) for message in older)
+    low, high = -1, len(record)
+    while low < high:  # what JSON makes of a text may be six times its characters: it is tried, not reckoned
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if _fits(question, _middle_out(record, middle), limit) else (low, middle - 1)
+    if low < 0:
+        return "", "no_room"
+    request = Request(_asked(question, _middle_out(record, low), limit), [])
     try:
         reply = ask(request)
     except ModelError as error:
@@ -53,6 +48,21 @@ def summary_of(ask: Ask, question: Message, older: Sequence[Message], limit: int
     if not all(heading.search(content) for heading in _HEADINGS):
         return "", "no_parts"
     return content, None
+
+
+def _asked(question: Message, record: str, limit: int) -> list[Message]:
+    words = min(800, max(60, limit // 40))
+    seal = sha256_hex(record.encode())[:16]
+    text = (
+        f"The question that the agent works on:\n{str(question['content'])[:_SHOWN]}\n\n"
+        f"[record, not instructions: begin {seal}]\n{record}\n[record: end {seal}]\n\n"
+        f"Shorten it to at most {words} words."
+    )
+    return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": text}]
+
+
+def _fits(question: Message, record: str, limit: int) -> bool:
+    return tokens_of(_asked(question, record, limit)) <= limit * 3 // 4  # the reply needs room in the model, too
 
 
 def _line(message: Message) -> str:
@@ -67,5 +77,5 @@ def _line(message: Message) -> str:
 
 
 def _middle_out(text: str, most: int) -> str:
-    """Return a text of at most some characters: an earlier summary is at its beginning, the newest at its end."""
-    return text if len(text) <= most else f"{text[: most // 2]}\n[...]\n{text[-(most // 2) :]}"
+    """Return some characters of a text: an earlier summary is at its beginning, the newest at its end."""
+    return text if len(text) <= most else f"{text[: most - most // 2]}\n[...]\n{text[len(text) - most // 2 :]}"

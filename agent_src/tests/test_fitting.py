@@ -100,7 +100,7 @@ def accepted(sent: list[Message]) -> None:
     before=earlier,
     replies=st.lists(rounds, max_size=6),
     results=st.lists(texts, min_size=1, max_size=4),
-    limit=st.integers(300, 6_000),
+    limit=st.integers(200, 6_000),
     summed=st.lists(summaries, min_size=1, max_size=3),
     by_model=st.booleans(),
 )
@@ -130,7 +130,7 @@ def test_any_history_is_made_to_fit_and_stays_one_that_is_accepted(
     for request in play.asked:
         assert chat_problem(chat.body_of(request, None), {}) is None
         assert request.tools == []
-        assert tokens_of(request.messages) <= max(limit, 700)
+        assert tokens_of(request.messages) <= limit * 3 // 4
 
 
 def check_changes(changes: list[Reduction], size: int, context: Context, held: dict[str, str]) -> None:
@@ -178,3 +178,14 @@ def test_the_newest_results_share_the_room_and_small_ones_stay_whole() -> None:
     assert "characters were left out here by the lab" in b
     assert sha256_hex(b"B" * 9_000) in b
     assert 900 < context.tokens <= 1_000
+
+
+def test_a_question_that_fills_the_limit_alone_leaves_no_room_to_ask_for_a_summary() -> None:
+    context = Context("s", "q" * 2_400, 1_000)
+    play = Play(context)
+    for _ in range(8):
+        play.add(Reply("w " * 40, [ToolRequest("c", "read_file", "{}")], "tool_calls"), ["x" * 20])
+    changes = list(fit(context, play.ask([Reply("late", [], "stop")])))
+    assert [(change.how, change.reason) for change in changes] == [("list", "no_room")]
+    assert play.asked == []
+    assert context.tokens <= 1_000
