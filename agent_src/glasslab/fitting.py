@@ -23,6 +23,7 @@ from glasslab.summaries import Ask, summary_of
 MAX_NAMED: Final = 200  # results that a frame names one by one
 LISTED_CALLS: Final = (20, 5, 0)  # as many of the last calls as there is room for
 SHOWN_WORDS: Final = 300  # characters of what the model said, in a list
+LEAST_RESULT: Final = 150  # tokens that a result of the newest round keeps, for which a list is made shorter
 _SEALED: Final = 16
 
 
@@ -128,7 +129,9 @@ def _replace_older(context: Context, ask: Ask | None, sent: Sequence[Message]) -
 
 def _standing_for(context: Context, older: Sequence[Message], summary: str) -> str | None:
     """Return the text that stands for the older messages; None when it would save less than half of them."""
-    room = context.limit - (context.tokens - tokens_of(older))
+    newest = context.messages()[context.newest :]
+    spare = sum(max(0, tokens_of(message) - LEAST_RESULT) for message in newest if message["role"] == "tool")
+    room = context.limit - (context.tokens - tokens_of(older) - spare)
     for calls in LISTED_CALLS:
         inside = "\n".join(filter(None, (summary, *_list(context, older, calls))))
         seal = sha256_hex(inside.encode())[:_SEALED]
