@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from glasslab import delegate, pinned, pins, session_frames
 from glasslab.approvals import Gate, Nobody, Person, policy_of
+from glasslab.attempts import Attempts
 from glasslab.calling import ModelCalls
 from glasslab.context import Call, Context, Continued, tokens_of
 from glasslab.endings import Ended, Findings, Outcome, ending, limit_reached
@@ -20,6 +21,7 @@ from glasslab.policy import Budget, limits_of
 from glasslab.recorder import LoggingError, Recorder, SessionRecorder
 from glasslab.screening import Screen
 from glasslab.settings import Settings
+from glasslab.toolcalls import ToolCalls
 from glasslab.toolset import Connection, Toolset, as_toolset, offered
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult
 from glasslab.vocabulary import PARENT_FIELDS
@@ -87,11 +89,22 @@ class Session:
         self.settings, self.lock, self.stop, self.watch = settings, agent.lock, stop, watch
         self.budget, self.findings = Budget(limits_of(settings)), Findings()
         self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
-        self.built_in = delegate.NAME if settings.delegate_tools and parent is None else None
-        self.gate = Gate(agent.policy, self.person)
         self.notice: str | None = None
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex, parent=parent)
         self.model = ModelCalls(settings, agent.model, self.log, self.budget, self.findings, stop)
+        self.attempts = Attempts(settings.mcp_retries, self.log, self.budget, stop)
+        self.tool_calls = ToolCalls(
+            settings,
+            self.tools,
+            Gate(agent.policy, self.person),
+            self.log,
+            self.budget,
+            self.findings,
+            self.screen,
+            stop,
+            self.meta,
+            self.delegate if parent is None and settings.delegate_tools else None,
+        )
 
     def ask(self, question: str) -> Outcome:
         """Answer the question; close what was opened for it."""
@@ -122,20 +135,7 @@ class Session:
                 return self.shown(reply.content or "")
             calls = context.add_reply(reply, schemas)
             self.decide(calls)
-            for requested in calls:
-                call = self.gate.passed(requested, self.tools.origins, log, budget, self.stop)
-                if call.error is None:
-                    if call.name == self.built_in:
-                        asked_for = session_frames.delegate_request(budget.turns, call)
-                        result = log.act(partial(self.delegate, call), asked_for)
-                    else:
-                        result = log.act(partial(self.call, call), session_frames.call_request(budget.turns, call))
-                        log.note(*session_frames.call_result(budget.turns, call, result))
-                    log.note(*self.screen.result(budget.turns, call, result.text))
-                    context.add_result(call, self.screen.marked(call, result.text), result.is_error, result.text)
-                else:
-                    log.note(*session_frames.call_refused(budget.turns, call))
-                    context.add_result(call, call.error, is_error=True)
+            self.tool_calls.make(calls, context)
 
     def screened(self, question: str) -> str:
         """Note the session's start, and what the guardrails found; return the question as it may be asked."""
@@ -197,20 +197,9 @@ class Session:
     def complete(self, servers: Sequence[ServerInfo], asked: Request, hashes: dict[str, str]) -> Reply:
         """Make a turn's model call, if the tools are still the pinned ones."""
         if self.budget.turns > 1:  # what was listed at the start may have changed since
-            again = self.tools.list_again(servers, self.meta())
+            again = self.attempts.make("tools/list", lambda: self.tools.list_again(servers, self.meta()))
             pinned.check_tools(again, self.lock, self.log, self.budget.turns)
         return self.model.make(asked, hashes)
-
-    def call(self, call: Call) -> ToolResult:
-        """Make one tool call."""
-        if self.stop.is_set():
-            raise Stopped
-        self.budget.count_tool_call()
-        arguments = call.arguments if isinstance(call.arguments, dict) else {}
-        result = self.tools.call(call.name, arguments, self.meta(call.id))
-        self.log.merge(result.meta.get(META_CLOCK))
-        self.findings.ran(call.name, arguments, len(result.text))
-        return result
 
     def delegate(self, call: Call) -> ToolResult:
         """Have a delegate do a part of the work; its budget is a part of this one's."""

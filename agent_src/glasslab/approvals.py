@@ -133,6 +133,11 @@ class Gate:
         """`person` is who asked, and who is asked."""
         self._policy, self._person = policy, person
 
+    def reads(self, name: str, origins: Mapping[str, tuple[str, str, Mapping[str, Any]]]) -> bool:
+        """Whether a tool, by its offered name, is of the class read."""
+        server, tool, definition = origins.get(name, (BUILT_IN, name, {}))
+        return class_of(self._policy.classes, f"{server}/{tool}", definition) == "read"
+
     def passed(
         self,
         call: Call,

@@ -18,6 +18,7 @@ from glasslab.settings_approvals import ApprovalFields
 from glasslab.settings_context import ContextFields
 from glasslab.settings_guards import GuardFields
 from glasslab.settings_sources import LOOPBACK, AnyPath, CaFile, HecUrl, LabSettings, SettingsError, Token, path_to, url
+from glasslab.settings_tools import ToolFields
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -122,7 +123,7 @@ class SearchSettings(LabSettings):
     verify_keys: AnyPath = Field(STATE, validate_default=True, description="folder of the writers' public keys (*.pub)")
 
 
-class Settings(ApprovalFields, ContextFields, GuardFields, _HecFields):
+class Settings(ApprovalFields, ContextFields, GuardFields, ToolFields, _HecFields):
     """What the agent reads. Use `.hec()`, `.key()`, `.trace` for `Recorder`, `.shown()` for agent.start."""
 
     model_provider: Literal["openai", "anthropic"] = Field("openai", description="which API the model speaks")

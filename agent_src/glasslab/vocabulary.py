@@ -307,6 +307,15 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         _A,
         ("tool", "arguments", "tool_call_id", "duration_ms", "result_sha256", "bytes", "is_error", "refused"),
     ),
+    # A request to a tool server that brought no answer and is made again. request: its method, such as tools/list
+    Kind(
+        "mcp.failed",
+        TOOLCALL,
+        "A request to a tool server failed",
+        _A,
+        ("request", "attempt", "wait_seconds"),
+        ("server", "tool_call_id"),
+    ),
     # The server's own word on a refusal, so that it is on record in summary mode too. Same POST as the path_check.
     Kind(
         "toolcall.refused",

@@ -201,6 +201,9 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
         + (f", again in {_get(e, 'wait_seconds', 12)} s" if e.get("wait_seconds") is not None else "")
     ),
     "toolcall": _toolcall,
+    "mcp.failed": lambda e: (
+        f"attempt {_get(e, 'attempt', 12)} of {_get(e, 'request', 40)}; again in {_get(e, 'wait_seconds', 12)} s"
+    ),
     "toolcall.refused": lambda e: f"REFUSED: {_get(e, 'requested_path')} ({_get(e, 'reason', 60)})",
     "network.start": lambda e: f"{_get(e, 'reason', 20)}; before it {_get(e, 'previous_session', 60)}",
     "network.flow": _flow,
