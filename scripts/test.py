@@ -26,6 +26,8 @@ from lab import run as run_script
 TEST_LAB = "gltest"
 LAB_PY = "roles/machine/files/nspawn/lab.py"
 PYTEST = [str(BIN / "pytest"), "--color=no", "-p", "no:cacheprovider"]
+# A file's tests share what they start; whole files go to two processes, since many of them wait more than they work.
+TWO_AT_ONCE = ["-n", "2", "--dist", "loadfile"]
 HEARTBEAT_SECONDS = 60.0
 # What names a failure: pytest's summary and assertions, Ansible's errors; also inside another's quoted output.
 SAYS_WHY = re.compile(r"^\W*(FAILED|ERROR) |^\s*E   |\[ERROR\]:|^\s*fatal: |Traceback ")
@@ -51,7 +53,7 @@ def steps() -> list[Step]:
         ("lint: Splunk app", [sys.executable, "scripts/splunk_app.py", "check"]),
         ("lint: Splunk app's page", [sys.executable, "scripts/splunk_app.py", "docs", "--check"]),
         ("lint: splunk-appinspect", [sys.executable, "scripts/splunk_app.py", "inspect"]),
-        ("unit: glasslab", [*PYTEST, "agent_src/tests"]),
+        ("unit: glasslab", [*PYTEST, *TWO_AT_ONCE, "agent_src/tests"]),
         ("unit: scripts and roles", [*PYTEST, "tests/unit"]),
         ("unit: nspawn backend", [*PYTEST, "tests/nspawn", "--ignore", "tests/nspawn/test_lifecycle.py"]),
         ("unit: MCP conformance", [sys.executable, "tests/conformance/conformance.py"]),

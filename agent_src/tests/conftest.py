@@ -17,21 +17,23 @@ from loglab import make_certificates
 
 @dataclass
 class Certificates:
-    """A CA's file, and certificate with key for localhost and 127.0.0.1."""
+    """A CA's file, and certificate with key for localhost and 127.0.0.1; `other` is the like of another CA."""
 
     ca: Path
     server: Path
+    other: Path
 
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     folder = tmp_path_factory.mktemp("certificates")
-    return Certificates(make_certificates(folder), folder / "server.pem")
+    make_certificates(folder / "other")
+    return Certificates(make_certificates(folder), folder / "server.pem", folder / "other" / "server.pem")
 
 
 @pytest.fixture(scope="session")
 def running_hec(certificates: Certificates) -> Iterator[FaultyHec]:
-    hec = FaultyHec(certificates.server)
+    hec = FaultyHec(certificates.server, certificates.other, certificates.ca.with_name("name-gone"))
     yield hec
     hec.stop()
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 import ssl
+import struct
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,16 +27,27 @@ ANSWERS: dict[str, tuple[int, bytes]] = {
     "talkative": (403, b'{"text":"No \\u001b[2J\\n\\u202e secret-token-of-the-agent","code":4}'),
     "redirect": (302, b'{"text":"Success","code":0}'),
     "error_zero": (500, b'{"text":"Success","code":0}'),
+    "busy_200": (200, b'{"text":"Server is busy","code":9}'),
 }
-SILENT = ("hang", "drip", "drip_head", "drop", "close", "down")
+# killed: the events are stored, and the log dies while it says so. AWAY: nothing reaches the log any more.
+SILENT = ("hang", "drip", "drip_head", "drop", "close", "down", "reset", "killed", "other_ca", "name_gone")
+AWAY = ("down", "other_ca", "name_gone")
 
 
 class FaultyHec:
-    """`reset(k, how)`: POST number k (from 1) and all later ones fail that way. `received` counts every POST."""
+    """`reset(k, how)`: POST number k (from 1) and all later ones fail that way. `received` counts every POST.
 
-    def __init__(self, pem: Path) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(pem)
+    `other` is a certificate of another CA for other_ca. `name_gone` is a file: while it is there, the log's name is not
+    to be found, for resolvers that look at it (see log_faults.py).
+    """
+
+    def __init__(self, pem: Path, other: Path, name_gone: Path) -> None:
+        self._contexts = []
+        for file in (pem, other):
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(file)
+            self._contexts.append(context)
+        self.name_gone = name_gone
         self._lock = threading.Lock()
         self._release = threading.Event()
         self._port = 0
@@ -58,6 +70,10 @@ class FaultyHec:
         self.said_all = False  # an answer that drips, or hangs, was waited for to its end
         self.fail_at, self.how, self.close_after = fail_at, how, close_after
         self._release = threading.Event()
+        self.name_gone.unlink(missing_ok=True)
+        self._context = self._contexts[0]
+        if fail_at == 1:
+            self._go_away()
         if not (how == "down" and fail_at == 1):
             self._start()
 
@@ -104,14 +120,17 @@ class FaultyHec:
                     hec.bodies.append(body)
                     number = len(hec.attempts)
                     failing = hec.fail_at is not None and number >= hec.fail_at
-                    if not failing:
+                    if not failing or (hec.how == "killed" and number == hec.fail_at):
                         hec.posts.append(events)
                 if failing:
                     self._fail()
                     return
-                self._answer(200, b'{"text":"Success","code":0,"ackId":%d}' % number)
-                if hec.how == "down" and hec.fail_at == number + 1:
+                leaving = hec.how in AWAY and hec.fail_at == number + 1
+                if leaving:
+                    hec._go_away(self.request)
                     self.close_connection = True
+                self._answer(200, b'{"text":"Success","code":0,"ackId":%d}' % number)
+                if leaving and hec.how == "down":
                     threading.Thread(target=hec.stop, daemon=True).start()
 
             def _fail(self) -> None:
@@ -120,6 +139,13 @@ class FaultyHec:
                     self._answer(*ANSWERS[hec.how])
                 elif hec.how == "hang":
                     hec.said_all |= not release.wait(10)
+                elif hec.how in ("reset", "killed"):
+                    if hec.how == "killed":
+                        self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{"text":"Succ')
+                        self.wfile.flush()
+                        hec.close_listener()
+                    self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.request.close()
                 elif hec.how == "drop":
                     self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\n{"text":"Succ')
                     self.wfile.flush()
@@ -166,6 +192,27 @@ class FaultyHec:
         self._server = Server(("127.0.0.1", self._port), Handler)
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def _go_away(self, answering: socket.socket | None = None) -> None:
+        """Begin to be what the next connection will find; the connections end, but the one that gets an answer yet."""
+        if self.how == "name_gone":
+            self.name_gone.touch()
+        elif self.how == "other_ca":
+            self._context = self._contexts[1]
+        with self._lock:
+            others = self._connections - {answering}
+            self._connections -= others
+        for connection in others:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close_listener(self) -> None:
+        """Take no more connections; what is there stays."""
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.socket.close()
+            threading.Thread(target=server.shutdown, daemon=True).start()
 
     def stop(self) -> None:
         """Listen no more and end every connection."""

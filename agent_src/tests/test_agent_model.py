@@ -1,7 +1,6 @@
 """The loop against models that misbehave: each end has its status, and is on record."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +61,7 @@ MODEL_FAILURES = [
 
 @pytest.mark.parametrize(("script", "status", "reason"), MODEL_FAILURES, ids=lambda value: str(value)[:40])
 def test_a_model_without_a_usable_reply(bench: Bench, script: dict[str, Any], status: str, reason: str) -> None:
-    began = time.monotonic()
     outcome = bench.run(script)
-    assert time.monotonic() - began < 2.5
     assert_recorded(bench, outcome, status, reason)
     assert EXIT_CODES[outcome.status] == 6
     assert bench.requests == 1  # nothing is repeated in silence

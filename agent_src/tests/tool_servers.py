@@ -43,9 +43,12 @@ def make_documents(folder: Path) -> Path:
 
 
 @contextmanager
-def running_parent(path: Path, env: dict[str, str], *options: str) -> Iterator[subprocess.Popen[str]]:
-    """The preloaded parent on a socket, ready for connections."""
-    command = [sys.executable, "-m", "glasslab.servers", "files", "--socket", str(path), *options]
+def running_parent(
+    path: Path, env: dict[str, str], *options: str, program: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    """The preloaded parent on a socket, ready for connections; `program` is Python to run in its module's place."""
+    start = ["-c", program] if program else ["-m", "glasslab.servers"]
+    command = [sys.executable, *start, "files", "--socket", str(path), *options]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
         ready.bind(str(path.with_suffix(".notify")))
         ready.settimeout(20)
