@@ -15,7 +15,7 @@ PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
 GIVEN := QUESTION SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
-GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT
+GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT WEB_PORT
 GIVEN += SPLUNK_URL SPLUNK_SSH SPLUNK_APP SPLUNK_TOKEN SPLUNK_TOKEN_FILE HEC_URL HEC_CA HEC_INDEX HEC_TOKEN HEC_TOKEN_FILE
 GIVEN += HEC_TOKEN_ACK HEC_TOKEN_ACK_FILE HEC_TOKEN_DISABLED HEC_TOKEN_DISABLED_FILE
 # As it was typed: of a value given on its command line, make would expand what follows a dollar sign, and run $$(shell ...).
@@ -46,6 +46,9 @@ trace: root setup ## Show a session frame by frame: make trace [SESSION=...]
 
 verify: root setup ## Check a session's chains and signatures: make verify [SESSION=...]
 	@$(AS_ROOT) $(PYTHON) scripts/trace.py verify
+
+web: root setup ## The log's page at https://127.0.0.1:8000, through SSH: sessions, receipts, detections (WEB_PORT=...)
+	@$(AS_ROOT) $(PYTHON) scripts/web.py
 
 flows: root setup ## What the hypervisor saw against what the sessions say: make flows [HOURS=24]
 	@$(AS_ROOT) $(PYTHON) scripts/flows.py
@@ -81,7 +84,10 @@ SOURCE ?= proxmox-clone
 template: setup ## A template for Proxmox VE, by Packer: make template TEMPLATE=agent SOURCE=qemu ARGS="..." (docs/packer.md)
 	@$(PYTHON) packer/template.py $(TEMPLATE) --source $(SOURCE) $(ARGS)
 
-test: root setup-lab ## Every test: lint, units, a lab of its own, each Molecule scenario
+setup-tests: root
+	@scripts/setup.sh --with-tests
+
+test: root setup-tests ## Every test: lint, units, a lab of its own, each Molecule scenario
 	@$(AS_ROOT) $(PYTHON) scripts/test.py
 
 test-emulated: root setup-lab ## A real machine behind the Proxmox double: Packer's build, clone, answer, reset, rebuild, destroy
@@ -115,4 +121,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab template test test-emulated verify-proxmox soak bench lint unit lock root help verify-splunk
+.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests template test test-emulated verify-proxmox soak bench lint unit lock root help verify-splunk web

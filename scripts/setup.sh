@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes .venv: the control node's Python environment, from the hash-locked requirements. Says what it installs.
-# Usage: scripts/setup.sh [--with-lab]   (--with-lab: also the distribution packages that the embedded lab needs)
+# Usage: scripts/setup.sh [--with-lab | --with-tests]   (also the distribution packages that the embedded lab needs; and those of the tests)
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -47,12 +47,24 @@ find_python() {
 }
 
 # What the embedded lab needs of the distribution; the image's keyring is Debian's also on Ubuntu.
-[ "${1:-}" != --with-lab ] || install_packages mmdebstrap debian-archive-keyring systemd-container iproute2 \
-    nftables iptables openssh-client openssl dnsmasq-base procps ca-certificates
+case "${1:-}" in --with-lab | --with-tests) install_packages mmdebstrap debian-archive-keyring systemd-container iproute2 \
+    nftables iptables openssh-client openssl dnsmasq-base procps ca-certificates ;;
+esac
+
+# The browser that tests look at the log's page with. Ubuntu's package is a snap: there it is the build that playwright brings.
+browser() {
+    [ "$1" = --with-tests ] || return 0
+    install_packages libnss3-tools
+    if command -v chromium >/dev/null 2>&1; then return 0; fi
+    if ! grep -q '^ID=ubuntu$' /etc/os-release; then install_packages chromium; return 0; fi
+    say "installing playwright's Chromium and what it needs (make destroy leaves them)"
+    as_root "$venv/bin/playwright" install --with-deps chromium >/dev/null ||
+        fail "playwright could not install Chromium; put one on PATH as chromium, then run this again"
+}
 
 stamp="$venv/.complete"
 want=$(cat requirements/bootstrap.txt requirements/control.txt agent_src/pyproject.toml scripts/setup.sh | sha256sum | cut -d' ' -f1)
-if [ "$(cat "$stamp" 2>/dev/null)" = "$want $root" ] && "$venv/bin/python" -c 'import glasslab' 2>/dev/null; then exit 0; fi
+if [ "$(cat "$stamp" 2>/dev/null)" = "$want $root" ] && "$venv/bin/python" -c 'import glasslab' 2>/dev/null; then browser "${1:-}"; exit 0; fi
 
 for place in "$venv" "$root"; do
     [ -e "$place" ] || continue
@@ -103,3 +115,4 @@ export UV_PYTHON_DOWNLOADS
     fail "agent_src could not be installed into .venv; see the message above"
 printf '%s\n' "$want $root" >"$stamp"
 say "done: $("$venv/bin/python" --version), $("$venv/bin/ansible" --version | sed -n 1p)"
+browser "${1:-}"

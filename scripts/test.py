@@ -55,6 +55,7 @@ def steps() -> list[Step]:
         ("lint: splunk-appinspect", [sys.executable, "scripts/splunk_app.py", "inspect"]),
         ("unit: glasslab", [*PYTEST, *TWO_AT_ONCE, "agent_src/tests"]),
         ("unit: scripts and roles", [*PYTEST, "tests/unit"]),
+        ("web: the log's page in a browser", [*PYTEST, "tests/web"]),
         ("unit: nspawn backend", [*PYTEST, "tests/nspawn", "--ignore", "tests/nspawn/test_lifecycle.py"]),
         ("unit: MCP conformance", [sys.executable, "tests/conformance/conformance.py"]),
         ("lab: cleared", [sys.executable, LAB_PY, "destroy", "--lab-id", TEST_LAB, "--force"]),

@@ -209,14 +209,19 @@ def _remedy(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def forward(arguments: Sequence[str], host: str, port: int, deadline: float = FORWARD_DEADLINE) -> Iterator[int]:
-    """Forward a free port of 127.0.0.1 to host:port through ssh for the time of the block; yield that port.
+def forward(
+    arguments: Sequence[str], host: str, port: int, deadline: float = FORWARD_DEADLINE, *, local: int = 0
+) -> Iterator[int]:
+    """Forward a port of 127.0.0.1 to host:port through ssh for the time of the block; yield it (`local` 0: a free one).
 
     `arguments` are what ssh needs to reach the machine in between. Raises SearchError when the forward is not there
     within `deadline` seconds. The ssh process is gone afterwards.
     """
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        local = int(probe.getsockname()[1])
+    try:
+        with socket.create_server(("127.0.0.1", local)) as probe:
+            local = int(probe.getsockname()[1])
+    except OSError as error:
+        raise SearchError(f"cannot listen on 127.0.0.1:{local}: {error.strerror}; give another port") from None
     # -S none: a shared connection would keep the forward open after this process has ended.
     options = ["-N", "-T", "-S", "none", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
     command = ["ssh", *options, "-L", f"127.0.0.1:{local}:{host}:{port}", *arguments]

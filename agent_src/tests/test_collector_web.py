@@ -13,7 +13,7 @@ import requests
 
 from glasslab.collector.conf import ConfError
 from glasslab.collector.config import load_config
-from glasslab.collector.web import data, detections, figures, login
+from glasslab.collector.web import data, detections, figures, login, receipt
 from glasslab.collector.web.data import Frame
 from glasslab.collector.web.login import COOKIE, Logins
 from glasslab.guardrails import hidden_characters
@@ -46,8 +46,9 @@ def fill(lab: Lab) -> None:
     shapes = {"tokens": {"total": PAYLOAD}, "turns": [PAYLOAD], "cost": {PAYLOAD: PAYLOAD}, "status": PAYLOAD}
     add("agent:session", session_id="hostile", kind="session.end", **shapes)
     add("agent:session", session_id=PAYLOAD, kind="session.start", model=[PAYLOAD])
-    counts = {"blocked": 3, PAYLOAD: PAYLOAD}
-    add("agent:network", kind="network.receipt", name="ours", sha256="ab", receipt={"counts": counts})
+    probes = [dict.fromkeys(("place", "target", "expected", "observed", "protocol", "port"), PAYLOAD), PAYLOAD]
+    made = {"counts": {"blocked": 3, PAYLOAD: PAYLOAD}, "probes": probes}
+    add("agent:network", kind="network.receipt", name="ours", sha256="ab", receipt=made)
     body.append(envelope("no JSON " + PAYLOAD, time=2000, fields={"session_id": "hostile"}))
     assert lab.post(b"".join(body)).json()["code"] == 0
 
@@ -296,6 +297,28 @@ def test_the_contexts_growth_and_the_time_of_each_part() -> None:
     assert [(bar.begin, bar.width, bar.bad) for bar in tools.bars] == [(400.0, 100.0, True)]
     assert [(bar.begin, bar.bad) for bar in server.bars] == [(400.0, True)]
     assert [row.bad for row in shown.rows] == [False, True, False]
+
+
+def test_a_receipts_probes_are_shown_by_place_and_target() -> None:
+    blocked = {"place": "agent", "target": "LAN", "expected": "blocked", "protocol": "tcp"}
+    probes = [
+        {**blocked, "port": 22, "observed": "blocked"},
+        {**blocked, "port": 80, "observed": "reachable"},
+        {**blocked, "port": None, "protocol": "ping", "observed": "blocked"},
+        {
+            "place": "agent",
+            "target": "log",
+            "expected": "reachable",
+            "observed": "reachable",
+            "protocol": "tcp",
+            "port": 8088,
+        },
+    ]
+    lan, log = receipt.groups({"probes": probes})
+    assert (lan.tried, lan.seen, lan.as_expected) == ("tcp 22 80, ping", "2 blocked, 1 reachable", False)
+    assert (log.tried, log.seen, log.as_expected) == ("tcp 8088", "1 reachable", True)
+    for none in (None, [], "x", {}, {"probes": 1}, {"probes": ["x", None]}):
+        assert receipt.groups(none) == []
 
 
 def test_figures_that_are_none_are_none() -> None:

@@ -72,6 +72,7 @@ def test_who_may_read_what(machine: str, path: str, owner: str, group: str, mode
 def test_the_log_listens_and_the_agent_does_not() -> None:
     assert MACHINES["logs"].socket("tcp://0.0.0.0:8088").is_listening
     assert MACHINES["logs"].socket("tcp://0.0.0.0:8089").is_listening
+    assert MACHINES["logs"].socket("tcp://0.0.0.0:8000").is_listening
     listening = {
         address.rsplit(":", 1)[1] for address in MACHINES["agent"].socket.get_listening_sockets() if "tcp" in address
     }

@@ -26,7 +26,11 @@ PAYLOAD = (
     "\u202egnp.exe\u2066\u200b\U000e0041end"
 )
 ESCAPES = ("\\u202e", "\\u2066", "\\u200b", "\\U000e0041")
-RECEIPT = {"counts": {"blocked": 319, "reachable": 9, "unproven": 0}, "mode": "allowlist", "probes": [PAYLOAD]}
+PROBE = {"place": "agent", "target": "LAN", "protocol": "tcp", "port": 22, "expected": "blocked", "observed": "blocked"}
+RECEIPT = {
+    "counts": {"blocked": 1, "reachable": 1, "unproven": 0},
+    "probes": [PROBE, PROBE | {"target": "log", "observed": "reachable"}, dict.fromkeys(PROBE, PAYLOAD)],
+}
 
 
 class PageLab:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 from glasslab.collector.config import Web
 from glasslab.collector.forms import form, split
 from glasslab.collector.store import Store
-from glasslab.collector.web import data, detections, figures
+from glasslab.collector.web import data, detections, figures, receipt
 from glasslab.collector.web.login import Logins
 from glasslab.collector.web.render import STATIC, page
 from glasslab.httpserver import BadRequestError, Handler, Server, tls_context
@@ -142,7 +142,8 @@ class WebHandler(Handler):
 
     def _receipts(self, query: Mapping[str, str]) -> None:
         found = data.receipts(self.server.store, query.get("before", ""))
-        self._page(200, "receipts.html", receipts=found.items, next=found.next)
+        shown = [(frame, receipt.groups(frame.event.get("receipt"))) for frame in found.items]
+        self._page(200, "receipts.html", receipts=shown, next=found.next)
 
     def _detections(self, query: Mapping[str, str]) -> None:
         home = self.server.home
