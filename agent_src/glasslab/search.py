@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import shlex
 import socket
@@ -221,7 +222,8 @@ def forward(
         with socket.create_server(("127.0.0.1", local)) as probe:
             local = int(probe.getsockname()[1])
     except OSError as error:
-        raise SearchError(f"cannot listen on 127.0.0.1:{local}: {error.strerror}; give another port") from None
+        reason = os.strerror(error.errno or 0)  # its own text names the address again
+        raise SearchError(f"cannot listen on 127.0.0.1:{local}: {reason}; give another port") from None
     # -S none: a shared connection would keep the forward open after this process has ended.
     options = ["-N", "-T", "-S", "none", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes"]
     command = ["ssh", *options, "-L", f"127.0.0.1:{local}:{host}:{port}", *arguments]
