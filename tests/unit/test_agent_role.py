@@ -169,3 +169,16 @@ def test_a_tool_server_is_a_user_of_its_own_with_no_more_network_than_it_needs(n
 def test_what_is_off_by_default_is_off() -> None:
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
     assert [defaults[f"agent_{name}"] for name in ("notes", "outbox", "weather")] == [False] * 3
+
+
+@pytest.mark.parametrize("inventory", ["local", "proxmox"])
+def test_the_weathers_flow_is_there_and_off(inventory: str) -> None:
+    folder = ROLE.parents[1] / "inventories" / inventory / "group_vars"
+    loader = DataLoader()
+    flows = loader.load_from_file(str(folder / "hypervisor.yml"), trusted_as_template=True)["network_flows"]
+    (flow,) = [one for one in flows if one["name"] == "weather"]
+    assert (flow["names"], flow["ports"]) == (["geocoding-api.open-meteo.com", "api.open-meteo.com"], [443])
+    for on, modes in ((False, []), (True, ["allowlist", "open"])):
+        assert Templar(loader=loader, variables={"lab_weather": on}).template(flow["modes"]) == modes
+    place = folder / ("all.yml" if inventory == "local" else "all/main.yml")
+    assert loader.load_from_file(str(place))["lab_weather"] is False

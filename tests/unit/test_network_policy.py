@@ -169,6 +169,15 @@ def test_modes(mode: str) -> None:
     assert found["forwarding"] == (mode != "closed")
 
 
+@pytest.mark.parametrize("mode", ["allowlist", "open", "closed", "build"])
+def test_a_flow_of_no_mode_opens_nothing_and_is_not_named(mode: str) -> None:
+    off = {**API, "name": "off", "names": ["off.example.org"], "modes": []}
+    found = network_policy(policy(mode=mode, **with_flows(API, off)))
+    assert [one for one in found["named"] if one["flow"] == "off"] == []
+    assert "off.example.org" not in str(found["resolver"])
+    assert found == network_policy(policy(mode=mode, **with_flows(API)))
+
+
 def test_in_open_mode_special_ranges_come_first() -> None:
     lines = rendered("rules.v4", mode="open", **with_flows(API))
     for chain, last in (("ROUTE", "-g GLASSLAB-MARK"), ("FORWARD", "-j ACCEPT")):
