@@ -161,6 +161,8 @@ def test_a_tool_server_is_a_user_of_its_own_with_no_more_network_than_it_needs(n
     assert f"User=glasslab-{name}\n" in unit
     assert f"ExecStart=/opt/glasslab/venv/bin/glasslab-mcp {name} --stdio\n" in unit
     assert ("PrivateNetwork=yes" in unit) is not network
+    # It answers openat2 with ENOSYS, by which the notes are opened.
+    assert ("\nRestrictSUIDSGID=yes\n" in unit) is (name != "notes")
     assert "TOKEN" not in unit
     assert "LoadCredential" not in unit
     assert "SocketMode=0660" in rendered("glasslab-tool.socket.j2", item=name)
