@@ -16,9 +16,10 @@ from glasslab.scripted.strict import chat_problem
 from glasslab.session_frames import text_sha256
 from glasslab.summaries import PARTS
 from glasslab.tooltypes import ToolResult
+from soak import SOAK
 
 LIMIT = 4_000
-TURNS = 20
+TURNS = 200 if SOAK else 20
 SUMMARY = "## DECISIONS\nThe tool had no allow-list.\n**OPEN PROBLEMS**\nnone\nFILES\na.md: the report."
 READING = turn(("read_file", '{"path": "a.md"}'), ("list_files", "{}"), ("nope", "{}"), content="I read on.")
 LAST = {"last": "This is the last turn", **ANSWER}

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from agent_bench import ANSWER, Bench
-from agent_lab import LIST, READ, StubTools, turn
+from agent_lab import LIST, READ, StubTools, make_settings, turn
 from glasslab.agent import Outcome
-from glasslab.delegate import ANSWER_TOKENS, NAME
+from glasslab.delegate import ANSWER_TOKENS, NAME, settings_of
 from glasslab.frames import GENESIS, event_hash
+from glasslab.models import Usage
+from glasslab.policy import Budget, limits_of
 from glasslab.tooltypes import LogFailedAtServer, ToolResult
 from glasslab.vocabulary import PARENT_FIELDS
 
@@ -74,6 +76,15 @@ def test_the_record_comes_before_the_delegate(bench: Bench) -> None:
     assert kinds[ended + 1] == (parent, "delegate.result")
 
 
+def test_in_summary_mode_its_frames_say_whose_it_is_too(bench: Bench) -> None:
+    outcome = ask(bench, lab_trace="summary")
+    own, delegated = sessions(bench)
+    assert [event["kind"] for event in delegated] == ["session.start", "llm", "toolcall", "llm", "session.end"]
+    assert {event["parent_session_id"] for event in delegated} == {outcome.session_id}
+    assert [event["tool"] for event in own if event["kind"] == "toolcall"] == [NAME]
+    assert b"FOUND" not in b"".join(bench.hec.bodies)
+
+
 def test_without_the_setting_there_is_none_and_nothing_else_changes(bench: Bench) -> None:
     outcome = bench.run(HAND_OVER, ANSWER)
     assert outcome.status == "answered"
@@ -96,6 +107,28 @@ def test_what_it_takes_counts_against_its_parents_limits(bench: Bench) -> None:
     assert (outcome.status, bench.requests) == ("max_tokens_reached", 3)
     outcome = ask(bench, HAND_OVER, turn(("list_files", "{}")), ANSWER, max_tool_calls=2)
     assert (outcome.status, bench.requests) == ("max_tool_calls_reached", 4)
+
+
+def test_what_is_left_for_it_is_what_its_parent_has_left(bench: Bench) -> None:
+    settings = make_settings(
+        bench.hec, bench.ca, "http://127.0.0.1:1/v1", delegate_tools="list_files", max_turns=9, max_tool_calls=5,
+        max_total_tokens=100, max_cost=1.0, max_seconds=60,
+    )  # fmt: skip
+    budget = Budget(limits_of(settings))
+    budget.count_turn()
+    budget.count_tool_call()
+    budget.count_usage(Usage(70, 10, cost=0.75))
+    made = settings_of(settings, budget)
+    assert made is not None
+    assert (made.max_turns, made.max_tool_calls, made.max_total_tokens, made.max_cost) == (4, 4, 20, 0.25)
+    assert made.max_seconds is not None
+    assert 0 < made.max_seconds <= 60
+    taken = Budget(limits_of(made))
+    taken.count_turn()
+    taken.count_usage(Usage(15, 10, estimated=True))
+    budget.count_delegate(taken)
+    assert (budget.exceeded(), budget.cost, budget.estimated) == ("max_tokens_reached", None, True)
+    assert budget.left.turns == 7
 
 
 def test_its_turns_leave_one_to_read_its_answer(bench: Bench) -> None:

@@ -140,6 +140,13 @@ def test_a_refused_path_and_an_error_stand_out() -> None:
     assert happened(failed) == "ERROR from read_file: no\\nway"
 
 
+def test_where_a_session_comes_from_is_said() -> None:
+    start = {"kind": "session.start", "model": "m"}
+    assert happened(start) == "model m"
+    assert happened({**start, "parent_session_id": "abc"}) == "model m; delegate of abc"
+    assert happened({"kind": "agent.start", "question": "q", "continues": "x\ny"}) == "q; goes on with x\\ny"
+
+
 def test_report_lines_escape_what_a_frame_brought() -> None:
     lines = report_lines(Report("s", [], [Problem(None, "kind \x1b[2J")]))
     assert lines == ["session: BROKEN: kind \\x1b[2J"]

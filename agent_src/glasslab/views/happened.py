@@ -114,6 +114,12 @@ def _guardrail(event: Event) -> str:
     return f"{how}: {_get(event, 'stage', 20)}{' of ' + _get(event, 'tool', 60) if event.get('tool') else ''}: {rules}"
 
 
+def _origin(event: Event) -> str:
+    """Return what a session comes from: a session that it goes on with, or the one whose delegate it is."""
+    ways = (("continues", "goes on with"), ("parent_session_id", "delegate of"))
+    return "".join(f"; {words} {_get(event, name, 40)}" for name, words in ways if event.get(name))
+
+
 def _reduced(event: Event) -> str:
     size = f"{_get(event, 'before', 12)} to {_plural(event.get('after'), 'token')} of {_get(event, 'limit', 12)}"
     what = _plural(event.get("replaced_count"), "result")
@@ -164,7 +170,7 @@ def _receipt(event: Event) -> str:
 
 
 TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
-    "agent.start": lambda e: _get(e, "question"),
+    "agent.start": lambda e: f"{_get(e, 'question')}{_origin(e)}",
     "server.start": lambda e: f"folder {_get(e, 'sandbox')}, pid {_get(e, 'pid', 12)}",
     "mcp.initialize": _protocol,
     "mcp.discover": _protocol,
@@ -187,7 +193,7 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
     "context.reduced": _reduced,
     "agent.call_refused": lambda e: f"REFUSED: {_get(e, 'tool', 60)} ({_get(e, 'reason', 60)})",
     "agent.final": _final,
-    "session.start": lambda e: f"model {_get(e, 'model', 80)}",
+    "session.start": lambda e: f"model {_get(e, 'model', 80)}{_origin(e)}",
     "tools.drift": _drift,
     "mcp.tools_drift": lambda e: f"{_get(e, 'server', 60)}: {_plural(_count(e, 'diff'), 'line')} of difference",
     "guardrail": _guardrail,
