@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from glasslab.vocabulary import (
     AGENT,
     COMMON_FIELDS,
+    ENDS,
     HYPERVISOR,
     KINDS,
     LLM,
@@ -37,6 +38,7 @@ from glasslab.vocabulary import (
     SESSION,
     TOOLCALL,
     TRACE,
+    VERIFIER,
     Kind,
 )
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:  # cryptography takes tens of ms to import; only signing and v
 __all__ = [
     "AGENT",
     "COMMON_FIELDS",
+    "ENDS",
     "GENESIS",
     "HOST_PREFIX",
     "HYPERVISOR",
@@ -56,6 +59,8 @@ __all__ = [
     "SESSION",
     "TOOLCALL",
     "TRACE",
+    "VERIFIER",
+    "VERIFIER_PREFIX",
     "WITNESS_PREFIX",
     "Chain",
     "Event",
@@ -76,6 +81,9 @@ MAX_DEPTH: Final = 64
 # A session id that begins so is one of the hypervisor's streams: it has no agent in it, and no end but the next stream.
 WITNESS_PREFIX: Final = "hypervisor-"
 HOST_PREFIX: Final = "host-"  # of a session that a tool server begins itself, for a host that is not the lab's agent
+
+# One whose session id begins so is a check of another session: one frame, by the person who ran `glasslab verify`.
+VERIFIER_PREFIX: Final = "verifier-"
 
 Frame = dict[str, Any]
 Event = dict[str, Any]

@@ -93,13 +93,23 @@ class HecConnection:
         self._thread: threading.Thread | None = None
         self._adapter = _Adapter(max_retries=0, pool_maxsize=1)
         self._channel = str(uuid.uuid4())
+        self._unsettled: set[int] = set()  # ackIds of what is accepted and not yet known to be indexed
         self._last_used = 0.0
         self.broken = False
 
-    def post(self, body: bytes) -> None:
-        """Send one POST of events and return once it is acknowledged. Raises LoggingError."""
+    def post(self, body: bytes, *, last: bool = False) -> None:
+        """Send one POST of events and return once it is acknowledged. Raises LoggingError.
+
+        With HEC_ACK=indexed_at_end the `last` one is acknowledged when all that were sent here are indexed.
+        """
         deadline = time.monotonic() + self._hec.deadline
-        self._within(deadline, lambda: self._post(body, deadline))
+        self._within(deadline, lambda: self._post(body, deadline, last))
+
+    def settle(self) -> None:
+        """Return once all that was sent here is indexed. Raises LoggingError."""
+        if self._unsettled:
+            deadline = time.monotonic() + self._hec.deadline
+            self._within(deadline, lambda: self._wait_indexed(deadline))
 
     def warm(self) -> bool:
         """Open the connection ahead by a health check; return whether the server answered. Never raises."""
@@ -168,11 +178,16 @@ class HecConnection:
         if not isinstance(answer, dict) or answer.get("code") != NO_DATA:
             self._acknowledged(status, answer)
 
-    def _post(self, body: bytes, deadline: float) -> None:
+    def _post(self, body: bytes, deadline: float, last: bool) -> None:
         status, answer = self._exchange("POST", "", body, deadline)
         self._acknowledged(status, answer)
-        if self._hec.ack == "indexed":
-            self._wait_indexed(answer.get("ackId"), deadline)
+        if self._hec.ack == "accepted":
+            return
+        if type(answer.get("ackId")) is not int:
+            self._reject("the answer has no ackId", REMEDIES[14])
+        self._unsettled.add(answer["ackId"])
+        if last or self._hec.ack == "indexed":
+            self._wait_indexed(deadline)
 
     def _acknowledged(self, status: int, answer: Any) -> None:
         if type(answer) is not dict or type(answer.get("code")) is not int:
@@ -185,16 +200,16 @@ class HecConnection:
             where = f", event {event}" if isinstance(event, int) else ""
             self._reject(f"HTTP {status}, code {code} ({text}{where})", REMEDIES.get(code, "see the HEC's own log"))
 
-    def _wait_indexed(self, ack_id: object, deadline: float) -> None:
-        if type(ack_id) is not int:
-            self._reject("the answer has no ackId", REMEDIES[14])
-        body = json.dumps({"acks": [ack_id]}).encode()
+    def _wait_indexed(self, deadline: float) -> None:
+        """Ask until every POST is indexed, in whatever order. What was told is forgotten there: not asked again."""
         while True:
+            body = json.dumps({"acks": sorted(self._unsettled)}).encode()
             status, answer = self._exchange("POST", f"/ack?channel={self._channel}", body, deadline)
             acks = answer.get("acks") if isinstance(answer, dict) else None
             if status != 200 or not isinstance(acks, dict):
                 self._reject(f"HTTP {status} to an acknowledgment query", REMEDIES[14])
-            if acks.get(str(ack_id)) is True:
+            self._unsettled = {number for number in self._unsettled if acks.get(str(number)) is not True}
+            if not self._unsettled:
                 return
             if time.monotonic() + ACK_POLL_SECONDS >= deadline:
                 raise self._late()
@@ -207,7 +222,7 @@ class HecConnection:
             self._adapter.poolmanager.clear()
         # urllib3 looks whether an idle connection has become readable (closed by the server) before it reuses it.
         headers = {"Authorization": f"Splunk {self._hec.token}", "Content-Type": "application/json"}
-        if self._hec.ack == "indexed":
+        if self._hec.ack != "accepted":
             headers["X-Splunk-Request-Channel"] = self._channel
         response = self._session.request(
             method,

@@ -9,12 +9,13 @@ ever queued in the background, dropped or sent twice.
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from glasslab.frames import KINDS, Chain, Event, Frame, canonical_json
+from glasslab.frames import ENDS, KINDS, Chain, Event, Frame, canonical_json
 from glasslab.hec import HecConnection, LoggingError
 from glasslab.settings import HecSettings
 
@@ -127,7 +128,7 @@ class SessionRecorder:
         events = self._chain.seal(kept)
         body = self._body(events)
         try:
-            self._connection.post(body)
+            self._connection.post(body, last=any(item["kind"] in ENDS for item in kept))
         except LoggingError as error:
             self._failure = error
             raise
@@ -146,7 +147,12 @@ class SessionRecorder:
         return action()
 
     def close(self) -> None:
-        """Hand the connection back. Records nothing."""
+        """Hand the connection back. Records nothing. A writer without an end of its own settles here what is open."""
+        if self._failure is None:
+            try:
+                self._connection.settle()
+            except LoggingError as error:  # what it would have withheld has happened: it can only be said
+                print(f"glasslab: session {self.session_id}: accepted, and not indexed: {error}", file=sys.stderr)
         self._recorder.give_back(self._connection)
 
     def _body(self, events: Sequence[Event]) -> bytes:

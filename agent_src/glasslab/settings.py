@@ -23,7 +23,7 @@ from glasslab.settings_tools import ToolFields
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["HecSettings", "SearchSettings", "ServerSettings", "Settings", "SettingsError"]
+__all__ = ["HecSettings", "SearchSettings", "ServerSettings", "Settings", "SettingsError", "VerifierSettings"]
 
 # What is meant where the place or the model is not named; an API without a model of its own here wants it named.
 PROVIDER_DEFAULTS = {
@@ -58,7 +58,7 @@ class HecSettings:
         ca: Path | None = None,
         index: str = "agents",
         deadline: float = 5.0,
-        ack: Literal["accepted", "indexed"] = "accepted",
+        ack: Literal["accepted", "indexed", "indexed_at_end"] = "accepted",
     ) -> None:
         self.url, self.token, self.ca, self.index, self.deadline, self.ack = url, token, ca, index, deadline, ack
 
@@ -71,7 +71,7 @@ class _HecFields(LabSettings):
     hec_ca: CaFile | None = Field(None, description="CA file that the HEC's certificate is verified with")
     hec_index: str = Field("agents", pattern=r"^[a-z0-9][a-z0-9_-]*$", description="index that the events go to")
     hec_deadline: float = Field(5.0, gt=0, le=300, description="seconds an acknowledgement may take, by the wall clock")
-    hec_ack: Literal["accepted", "indexed"] = Field("accepted", description="what counts as acknowledged")
+    hec_ack: Literal["accepted", "indexed", "indexed_at_end"] = Field("accepted", description="what is acknowledged")
     lab_trace: Literal["summary", "full"] = Field("summary", description="full also records content")
 
     def _hec(self, token: SecretStr) -> HecSettings:
@@ -121,6 +121,23 @@ class SearchSettings(LabSettings):
     splunk_ssh: str | None = Field(None, description="ssh arguments of a forward, e.g. -F FILE pve")
     hec_ca: CaFile | None = Field(None, description="CA file that the log's certificate is verified with")
     verify_keys: AnyPath = Field(STATE, validate_default=True, description="folder of the writers' public keys (*.pub)")
+
+
+class VerifierSettings(_HecFields):
+    """What `glasslab verify --index` reads beside SearchSettings: the log to write to, a token and a key of its own."""
+
+    hec_token_verify: Token = Field(description="the HEC token of those who check sessions")
+    signing_key_verify: AnyPath = Field(STATE / "verifier.pem", validate_default=True, description="made on first use")
+    signing_key_verify_file: AnyPath | None = Field(None, description="the same, as a file that has to exist already")
+    splunk_ssh: str | None = Field(None, description="ssh arguments of a forward, e.g. -F FILE pve")
+
+    def hec(self) -> HecSettings:
+        """Return how it is recorded."""
+        return self._hec(self.hec_token_verify)
+
+    def key(self) -> Ed25519PrivateKey:
+        """Return the signing key. Raises KeyFileError."""
+        return _signing_key(self.signing_key_verify, self.signing_key_verify_file)
 
 
 class Settings(ApprovalFields, ContextFields, GuardFields, ToolFields, _HecFields):

@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glasslab.frames import (
     AGENT,
+    ENDS,
     GENESIS,
     HOST_PREFIX,
     HYPERVISOR,
     KINDS,
     MCP,
+    VERIFIER,
+    VERIFIER_PREFIX,
     WITNESS_PREFIX,
     Event,
     event_hash,
@@ -40,9 +43,7 @@ if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
 
 # These always end a commit, so they are always signed. (What guardrails find in a question follows session.start.)
 COMMIT_ENDS: Final = frozenset({"session.end", "llm.request", "server.start", "server.list_files", "server.read_file"})
-WRITERS: Final = (AGENT, MCP, HYPERVISOR)
-# A session's last frame; the service's own session has one frame.
-ENDS: Final = ("session.end", "service.start")
+WRITERS: Final = (AGENT, MCP, HYPERVISOR, VERIFIER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,10 @@ class Problem:
     seq: int | None
     text: str
 
+    def __str__(self) -> str:
+        """Return it as one line."""
+        return self.text if self.seq is None else f"seq {self.seq}: {self.text}"
+
 
 @dataclass(slots=True)
 class Writer:
@@ -60,6 +65,7 @@ class Writer:
     name: str
     frames: int
     signatures: int = 0
+    began: float | None = None  # epoch seconds of its first frame
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -80,12 +86,13 @@ class Report:
 def verify_session(session_id: str, stored: Sequence[StoredEvent], keys: Mapping[str, Ed25519PublicKey]) -> Report:
     """Return the report on a session from all of its events and the writers' public keys, by writer."""
     problems: list[Problem] = []
-    witness, host = session_id.startswith(WITNESS_PREFIX), session_id.startswith(HOST_PREFIX)
-    chains: dict[str, list[StoredEvent]] = {HYPERVISOR if witness else MCP if host else AGENT: []}
+    begins = {WITNESS_PREFIX: HYPERVISOR, HOST_PREFIX: MCP, VERIFIER_PREFIX: VERIFIER}
+    own = next((writer for prefix, writer in begins.items() if session_id.startswith(prefix)), AGENT)
+    chains: dict[str, list[StoredEvent]] = {own: []}
     for item in stored:
         fault = _no_frame(item, session_id)
         writer = str(item.event.get("component"))
-        if not fault and ((writer == HYPERVISOR) is not witness or (host and writer == AGENT)):
+        if not fault and writer != own and (own != AGENT or writer in (HYPERVISOR, VERIFIER)):
             fault = f"a frame of {writer} in a session named {session_id}: one of the two is forged"
         if fault:
             problems.append(Problem(None, fault))
@@ -137,7 +144,7 @@ def _writer(name: str, stored: list[StoredEvent], key: Ed25519PublicKey | None) 
     if name == HYPERVISOR:
         stored = once(stored)
     chain = [item.event for item in stored]
-    found = Writer(name, len(chain))
+    found = Writer(name, len(chain), began=min((item.time for item in stored), default=None))
     if not chain:
         found.problems.append(Problem(None, "no frame at all"))
         return found

@@ -9,6 +9,7 @@ from typing import Final
 AGENT: Final = "agent"
 MCP: Final = "mcp"
 HYPERVISOR: Final = "hypervisor"
+VERIFIER: Final = "verifier"  # the person who runs `glasslab verify`
 TRACE: Final = "agent:trace"
 SESSION: Final = "agent:session"
 LLM: Final = "agent:llm"
@@ -37,7 +38,7 @@ def _kinds(*kinds: Kind) -> dict[str, Kind]:
     return {kind.name: kind for kind in kinds}
 
 
-_A, _M, _H = (AGENT,), (MCP,), (HYPERVISOR,)
+_A, _M, _H, _V = (AGENT,), (MCP,), (HYPERVISOR,), (VERIFIER,)
 KINDS: Final[Mapping[str, Kind]] = _kinds(
     # --- trace frames, in the order in which a session writes them
     Kind(
@@ -325,6 +326,15 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         ("tool", "requested_path", "reason"),
         ("tool_call_id",),
     ),
+    # What `glasslab verify --index` found. writers: name -> {frames, signatures, problems}; found: number of findings;
+    # problems: the first of them, a line each
+    Kind(
+        "session.verified",
+        SESSION,
+        "A session's record was checked",
+        _V,
+        ("verified_session", "whole", "writers", "found", "problems"),
+    ),
     # --- the hypervisor's own events: a stream of its own, beside the sessions. Times are epoch seconds.
     # reason: first | day | state_lost; previous_*: the last frame of the stream before (null: there is none)
     Kind(
@@ -366,6 +376,9 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
 
 # In each of the agent's frames of a delegate's session: whose delegate it is.
 PARENT_FIELDS: Final = ("parent_session_id", "parent_step", "parent_tool_call_id")
+# A session's last frame; of a session that has one frame, that one.
+ENDS: Final = ("session.end", "service.start", "session.verified")
+
 # What the chain and the vocabulary write themselves; a kind's own fields cannot take these names.
 COMMON_FIELDS: Final = (
     *("session_id", "component", "kind", "step", "summary", "seq", "prev", "clock", "event_id", "sig"),

@@ -67,6 +67,8 @@ class FaultyHec:
         self.attempts: list[list[str]] = []
         self.bodies: list[bytes] = []
         self.handshakes = 0
+        self.polls: dict[int, int] = {}
+        self.indexed_after: dict[int, int] = {}  # ackId -> the question about it that is answered yes; none: never
         self.said_all = False  # an answer that drips, or hangs, was waited for to its end
         self.fail_at, self.how, self.close_after = fail_at, how, close_after
         self._release = threading.Event()
@@ -110,8 +112,8 @@ class FaultyHec:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                if "/ack" in self.path:  # accepted, but never indexed
-                    self._answer(200, json.dumps({"acks": {str(i): False for i in json.loads(body)["acks"]}}).encode())
+                if "/ack" in self.path:
+                    self._answer(200, json.dumps({"acks": hec._indexed(json.loads(body)["acks"])}).encode())
                     return
                 envelopes = [json.loads(line) for line in body.splitlines()]
                 events = [envelope["event"] for envelope in envelopes]
@@ -205,6 +207,13 @@ class FaultyHec:
         for connection in others:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+    def _indexed(self, ids: list[int]) -> dict[str, bool]:
+        """What an indexer knows of these ids, each of which it tells once."""
+        with self._lock:
+            for number in ids:
+                self.polls[number] = self.polls.get(number, 0) + 1
+            return {str(number): self.polls[number] == self.indexed_after.get(number) for number in ids}
 
     def close_listener(self) -> None:
         """Take no more connections; what is there stays."""

@@ -85,7 +85,7 @@ def test_the_vocabulary_is_consistent() -> None:
     for name, kind in KINDS.items():
         assert name == kind.name
         assert kind.summary
-        assert set(kind.writers) <= {"agent", "mcp", "hypervisor"}
+        assert set(kind.writers) <= {"agent", "mcp", "hypervisor", "verifier"}
         assert not set(kind.fields + kind.optional) & set(COMMON_FIELDS)
     assert sum(kind.is_trace for kind in KINDS.values()) == 18
     assert {kind.sourcetype for kind in KINDS.values()} == {

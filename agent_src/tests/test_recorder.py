@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,6 +22,7 @@ from glasslab.settings import HecSettings
 TOKEN = "secret-token-of-the-agent"
 DEADLINE = 0.6  # for what never comes
 PATIENCE = 20.0  # for what comes, however busy the machine is
+LAST = frame("session.end", step=1, status="answered", turns=1, tokens={}, answer_sha256=None)
 END = frame("session.start", step=0, model="m", question_sha256="0")
 TRACE = frame("agent.decision", step=1, decision="answer", calls=0, tools=[])
 
@@ -263,6 +265,60 @@ def test_indexed_means_polled_within_the_same_deadline(certificates: Certificate
         assert "HEC_ACK=indexed" in failure(Recorder(accepted, "agent")).remedy
     finally:
         lab.stop()
+
+
+def acked(hec: FaultyHec, ca: Path, ack: Literal["indexed", "indexed_at_end"], deadline: float = PATIENCE) -> Recorder:
+    return Recorder(HecSettings(hec.url, TOKEN, ca=ca, deadline=deadline, ack=ack), "agent", trace=True)
+
+
+@pytest.mark.parametrize("ack", ["indexed", "indexed_at_end"])
+def test_what_is_indexed_late_is_waited_for(
+    hec: FaultyHec, certificates: Certificates, ack: Literal["indexed", "indexed_at_end"]
+) -> None:
+    hec.indexed_after = {1: 3, 2: 1}
+    log = acked(hec, certificates.ca, ack).open("s")
+    log.commit(TRACE)
+    assert hec.polls == ({1: 3} if ack == "indexed" else {})
+    log.commit(LAST)
+    assert hec.polls == {1: 3, 2: 1}, "what was told is forgotten there: it is not asked for again"
+    log.close()
+
+
+def test_at_the_end_all_is_indexed_in_whatever_order(hec: FaultyHec, certificates: Certificates) -> None:
+    hec.indexed_after = {1: 4, 2: 2, 3: 3, 4: 1}
+    log = acked(hec, certificates.ca, "indexed_at_end").open("s")
+    for frame_ in (END, TRACE, TRACE):
+        log.commit(frame_)
+    assert hec.polls == {}
+    assert log.act(lambda: dict(hec.polls), LAST) == hec.indexed_after
+
+
+def test_nothing_is_shown_when_one_of_all_is_never_indexed(hec: FaultyHec, certificates: Certificates) -> None:
+    hec.indexed_after = {1: 1, 3: 1}
+    log = acked(hec, certificates.ca, "indexed_at_end", DEADLINE).open("s")
+    log.commit(END)
+    log.commit(TRACE)
+    shown: list[str] = []
+    with pytest.raises(LoggingError, match="no acknowledgement within"):
+        log.act(lambda: shown.append("the answer"), LAST)
+    assert shown == []
+    assert hec.polls[1] == hec.polls[3] == 1
+    assert hec.polls[2] > 1
+
+
+def test_a_writer_without_an_end_settles_when_it_closes(
+    hec: FaultyHec, certificates: Certificates, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hec.indexed_after = {1: 2}
+    recorder = acked(hec, certificates.ca, "indexed_at_end", DEADLINE)
+    for session in ("indexed", "never"):
+        log = recorder.open(session)
+        log.commit(TRACE)
+        log.close()
+    assert hec.polls[1] == 2
+    err = capsys.readouterr().err
+    assert err.startswith("glasslab: session never: accepted, and not indexed: ")
+    assert err.count("\n") == 1
 
 
 def test_accepted_but_not_indexed_in_time_is_unreachable(hec: FaultyHec, certificates: Certificates) -> None:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from conftest import Certificates
 from glasslab.keys import KeyFileError, load_public_keys, load_signing_key
-from glasslab.settings import SearchSettings, ServerSettings, Settings, SettingsError
+from glasslab.settings import SearchSettings, ServerSettings, Settings, SettingsError, VerifierSettings
 from glasslab.settings_sources import ALIASES, is_secret
 
 EXAMPLE = Path(__file__).parent.parent / "env.example"
@@ -46,7 +46,7 @@ def lines(kind: type[Settings] | type[ServerSettings] | type[SearchSettings] = S
 
 def names_of_settings() -> set[str]:
     names = set()
-    for kind in (Settings, ServerSettings, SearchSettings):
+    for kind in (Settings, ServerSettings, SearchSettings, VerifierSettings):
         for field, info in kind.model_fields.items():
             names.add(field.upper())
             if is_secret(info):

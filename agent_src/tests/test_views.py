@@ -230,6 +230,34 @@ def test_verify_names_the_writer_and_the_frame(configured: Lab, capsys: pytest.C
     assert report["writers"][0]["problems"][0]["seq"] == 5
 
 
+def test_what_verify_finds_is_in_the_log_by_a_writer_of_its_own(
+    configured: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HEC_URL", configured.hec_url)
+    monkeypatch.setenv("SIGNING_KEY_VERIFY", str(tmp_path / "keys" / "verifier.pem"))
+    broken = "c" * 32
+    stored = make_session(KEYS, session_id=broken)
+    send(configured, [item for item in stored if (item.event["component"], item.event["seq"]) != ("agent", 3)])
+    assert command("verify", broken, "--index") == 2
+    assert "HEC_TOKEN_VERIFY is not set" in capsys.readouterr().err
+    monkeypatch.setenv("HEC_TOKEN_VERIFY", MCP_TOKEN)
+    assert command("verify", broken, "--index") == 1
+    record = capsys.readouterr().err.split()[-1]
+    assert command("trace", record, "--json") == 0
+    (item,) = json.loads(capsys.readouterr().out)["events"]
+    event = item["event"]
+    assert (event["kind"], event["component"], event["verified_session"]) == ("session.verified", "verifier", broken)
+    assert (event["whole"], event["found"]) == (False, len(event["problems"]))
+    assert any("missing: 3" in problem for problem in event["problems"])
+    monkeypatch.setenv("VERIFY_KEYS", str(tmp_path / "keys"))
+    assert command("verify", record) == 0, "the record of a check can be checked"
+
+
+def test_an_id_that_begins_as_an_option_is_no_option(configured: Lab, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("verify", "--json", "--", "-h") == 2
+    assert capsys.readouterr().err == "glasslab: '-h' is no session id; copy it from the end of `glasslab ask`\n"
+
+
 @pytest.mark.parametrize("name", ["trace", "verify"])
 def test_what_cannot_be_done_is_one_line_and_exit_2(
     name: str, configured: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

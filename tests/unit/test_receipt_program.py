@@ -45,6 +45,31 @@ def test_the_question(asked: str, found: str, said: str, problem: str | None) ->
         }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("asked_at", "begun", "new"),
+    [
+        (1000.0, (1000.1, 1000.2), True),
+        (1000.0, (998.5, 1000.2), True),  # the clocks of two machines
+        (1000.0, (400.0, 400.2), False),
+        (1000.0, (1000.1, 400.2), False),  # the agent writes its own times; the server's are not its to write
+        (1000.0, (1000.1, None), False),
+        ("1000.0", (400.0, 400.2), False),
+        (None, (400.0, 400.2), True),
+    ],
+)
+def test_an_older_session_is_no_answer(asked_at: Any, begun: tuple[float | None, ...], new: bool) -> None:
+    """A compromised agent that hands out an earlier session, whole and signed as it is, is noticed."""
+    world = World()
+    writers = [
+        {"component": n, "frames": 5, "began": t, "problems": []} for n, t in zip(("agent", "mcp"), begun, strict=True)
+    ]
+    found = json.dumps({"whole": True, "writers": writers, "problems": []})
+    world.order["question"] = {"asked": ANSWERED, "found": found, "said": "", "asked_at": asked_at}
+    result = world.receipt()
+    assert result["as_expected"] is new
+    assert new or "session s1, which had begun before it was asked" in "\n".join(result["problems"])
+
+
 def program(folder: Path, verb: str, order: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(VERIFY / "files" / "receipt.py"), verb, str(folder)]
     return subprocess.run(command, input=json.dumps(order), text=True, capture_output=True, check=False)

@@ -13,6 +13,7 @@ from glasslab.guardrails import visible_line
 if TYPE_CHECKING:  # what the commands need is imported when one runs: the parser alone has to be quick
     from glasslab.search import Search, StoredEvent
     from glasslab.settings import SearchSettings
+    from glasslab.verify import Report
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,6 +25,7 @@ def add_parser(subparsers: Any) -> None:
         parser.add_argument("--last", action="store_true", help="the session that started last")
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.set_defaults(run=run)
+    verify.add_argument("--index", action="store_true", help="put what is found into the log (HEC_TOKEN_VERIFY)")
 
 
 def run_trace(args: argparse.Namespace) -> int:
@@ -59,11 +61,37 @@ def run_verify(args: argparse.Namespace) -> int:
     except KeyFileError as error:
         return _fail(str(error))
     report = verify_session(session_id, events, keys)
+    if args.index and not _indexed(report):
+        return 2
     if args.json:
         print(json.dumps(report_object(report)))
     else:
         print("\n".join([f"session {session_id}", *report_lines(report)]))
     return 0 if report.whole else 1
+
+
+def _indexed(report: Report) -> bool:
+    """Put what was found into the log; return whether it is there, after one line on stderr when it is not."""
+    from glasslab.keys import KeyFileError
+    from glasslab.recorder import LoggingError
+    from glasslab.search import SearchError
+    from glasslab.settings import SettingsError, VerifierSettings
+    from glasslab.verified import index
+
+    try:
+        record = index(report, VerifierSettings.load())
+    except SettingsError as error:
+        for line in error.lines:
+            _fail(line)
+        return False
+    except LoggingError as error:
+        _fail(f"what was found is not in the log: {error.url}: {error.cause}; {error.remedy}")
+        return False
+    except (KeyFileError, SearchError, ValueError) as error:
+        _fail(f"what was found is not in the log: {error}")
+        return False
+    print(f"glasslab: what was found is in the log as session {record}", file=sys.stderr)
+    return True
 
 
 def _fail(text: str) -> int:

@@ -200,6 +200,10 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
     "approval.request": _approval,
     "approval.decision": _approval,
     "session.end": lambda e: f"{_get(e, 'status', 40)}, {_plural(e.get('turns'), 'turn')}{_session_tokens(e)}",
+    "session.verified": lambda e: (
+        f"session {_get(e, 'verified_session', 40)}: "
+        + ("whole" if e.get("whole") is True else f"{_plural(e.get('found'), 'finding')}: {_get(e, 'problems')}")
+    ),
     "service.start": lambda e: f"model {_get(e, 'model', 80)}",
     "llm": _llm,
     "llm.failed": lambda e: (

@@ -85,6 +85,7 @@ def report_object(report: Report) -> dict[str, Any]:
                 "component": writer.name,
                 "frames": writer.frames,
                 "signatures": writer.signatures,
+                "began": writer.began,
                 "problems": [{"seq": problem.seq, "problem": problem.text} for problem in writer.problems],
             }
             for writer in report.writers

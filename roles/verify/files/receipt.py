@@ -32,6 +32,7 @@ from heard import parsed, places
 Receipt = dict[str, Any]
 FIELDS = ("hypervisor", "place", "target", "address", "protocol", "port", "name")
 LOADED = "as loaded"
+CLOCKS = 2.0  # seconds that the clocks of control node and machines may differ
 
 
 def accept(rows: list[dict], accepted: list[dict]) -> list[str]:
@@ -75,8 +76,13 @@ def asked(question: dict | None) -> tuple[dict | None, list[str]]:
         return session, [f"the question was not answered: {answer.get('status') or word or 'no word'}"]
     writers = {writer["component"]: writer["frames"] for writer in report.get("writers", [])}
     session |= {"frames": sum(writers.values()), "writers": writers, "whole": bool(report.get("whole"))}
+    asked_at = question.get("asked_at")
+    begun = [writer.get("began") for writer in report.get("writers", [])]
     if session["whole"] and len(writers) > 1:
-        return session, []
+        # A session that was there before the question is no answer to it, however whole: both writers have begun since.
+        if asked_at is None or all(began is not None and began >= float(asked_at) - CLOCKS for began in begun):
+            return session, []
+        return session, [f"the agent answered with session {session['id']}, which had begun before it was asked"]
     found = [problem["problem"] for writer in report.get("writers", []) for problem in writer["problems"]]
     found += report.get("problems", [])
     said = "; ".join(found[:3]) or word or "its chains were not found in the log"
