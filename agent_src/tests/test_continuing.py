@@ -2,8 +2,6 @@
 
 import copy
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,6 @@ from agent_bench import ANSWER, Bench
 from agent_lab import (
     LIST,
     READ,
-    ScriptedModel,
     StubTools,
     make_agent,
     make_settings,
@@ -250,33 +247,29 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     lab.stop()
 
 
-def run(environment: dict[str, str], *arguments: str) -> tuple[int, str, list[str]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "glasslab.cli", "ask", *arguments],
-        env=environment, capture_output=True, text=True, cwd=environment["HOME"], check=False, timeout=60,
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout, done.stderr.splitlines()
+def test_the_command_goes_on_with_a_session_of_the_log(
+    lab: Lab, clean_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("glasslab.protection.protect", lambda: None)  # both belong to a process of its own
+    monkeypatch.setattr("glasslab.asking._Stop", never)
 
+    def ask(*arguments: str) -> dict[str, Any]:
+        assert main(["ask", "--json", *arguments]) == 0
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
 
-def environment_of(lab: Lab, model: ScriptedModel, home: Path) -> dict[str, str]:
-    return {
-        "HOME": str(home), "HEC_URL": lab.hec_url, "HEC_CA": str(lab.ca), "HEC_TOKEN": AGENT_TOKEN,
-        "HEC_TOKEN_MCP": MCP_TOKEN, "SPLUNK_URL": lab.search_url, "SPLUNK_TOKEN": SEARCH_TOKEN, "LAB_TRACE": "full",
-        "MODEL_BASE_URL": model.url, "PATH": "/usr/bin:/bin",
-    }  # fmt: skip
-
-
-def test_the_command_goes_on_with_a_session_of_the_log(lab: Lab, tmp_path: Path) -> None:
     script = {"strict": True, "turns": [turn(("list_files", "{}")), ANSWER, turn(content="As said before.")]}
     with scripted_model(script, tmp_path) as model:
-        environment = environment_of(lab, model, tmp_path)
-        status, out, _ = run(environment, "--json", "What was it?")
-        assert status == 0
-        session = json.loads(out)["session_id"]
-        status, out, _ = run(environment, "--json", "--session", session, AGAIN)
-        assert (status, json.loads(out)["answer"]) == (0, "As said before.")
-        assert json.loads(out)["session_id"] != session
+        for name, value in {
+            "HEC_URL": lab.hec_url, "HEC_CA": str(lab.ca), "HEC_TOKEN": AGENT_TOKEN, "HEC_TOKEN_MCP": MCP_TOKEN,
+            "SPLUNK_URL": lab.search_url, "SPLUNK_TOKEN": SEARCH_TOKEN, "LAB_TRACE": "full",
+            "MODEL_BASE_URL": model.url,
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        first = ask("What was it?")
+        second = ask("--session", first["session_id"], AGAIN)
+    assert second["answer"] == "As said before."
+    assert second["session_id"] != first["session_id"]
 
 
 def test_a_session_that_is_not_there_or_cannot_be_read(

@@ -104,7 +104,7 @@ def accepted(sent: list[Message]) -> None:
     summed=st.lists(summaries, min_size=1, max_size=3),
     by_model=st.booleans(),
 )
-@examples(150)
+@examples(100)
 def test_any_history_is_made_to_fit_and_stays_one_that_is_accepted(
     before: Any, replies: list[Reply], results: list[str], limit: int, summed: Any, by_model: bool
 ) -> None:

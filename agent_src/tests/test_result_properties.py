@@ -61,7 +61,7 @@ def read(value: object) -> types.CallToolResult | None:
 
 
 @given(value=st.one_of(results, json_values), limit=st.integers(0, 300))
-@examples(150)
+@examples(80)
 def test_any_result_is_bounded_text_that_is_recorded_screened_and_sent(value: object, limit: int) -> None:
     found = read(value)
     if found is None:
@@ -93,7 +93,7 @@ keywords = st.recursive(
 
 
 @given(arguments=st.dictionaries(letters, json_values, max_size=3), schema=st.dictionaries(words, keywords, max_size=5))
-@examples(100)
+@examples(60)
 def test_any_schema_takes_any_arguments_or_says_why_not(arguments: dict[str, Any], schema: dict[str, Any]) -> None:
     said = ""
     with contextlib.suppress(ArgumentError):  # the only error that may come
