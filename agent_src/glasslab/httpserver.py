@@ -193,9 +193,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def parse_request(self) -> bool:
-        """From its first line on, a request has REQUEST_SECONDS to arrive."""
+        """From its first line on, a request has REQUEST_SECONDS to arrive; then the time is ours."""
         self.server.set_deadline(self.connection, REQUEST_SECONDS)
-        return super().parse_request()
+        arrived = super().parse_request()
+        if arrived and not {"content-length", "transfer-encoding"} & {name.lower() for name in self.headers}:
+            self.server.set_deadline(self.connection, None)
+        return arrived
 
     def read_body(self, limit: int) -> bytes:
         """Return the request's body, at most `limit` bytes. Raises BadRequestError, after which the connection ends."""

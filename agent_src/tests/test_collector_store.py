@@ -1,5 +1,6 @@
 """What stays in the store, for how long, and what a disk that is full or too large to check does."""
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ from glasslab.collector.ack import Acks
 from glasslab.collector.config import Retention, load_config
 from glasslab.collector.hec import Event
 from glasslab.collector.retention import Keeper
+from glasslab.collector.search import results
 from glasslab.collector.store import KIND, LISTED, Store, StoreError
+from glasslab.collector.web import data
+from glasslab.queries import Query
 from loglab import Lab, envelope, start_lab
 
 NOW = time.time()
@@ -171,6 +175,38 @@ def test_a_damaged_store_says_what_to_do(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(StoreError, match=r"events.sqlite3.*integrity check.*move the file away.*\.recover"):
         Store(path)
+
+
+def test_every_query_is_answered_by_the_index_that_is_for_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of many sessions, as SQLite's planner would otherwise choose to read, are seconds with a full store."""
+    session = {"session_id": "s", "kind": "session.start"}
+    store.add([replace(EVENT, sourcetype="agent:session", raw=json.dumps(session), session_id="s")])
+    asked: list[str] = []
+    connect = sqlite3.connect
+
+    def watched(*given: Any, **options: Any) -> sqlite3.Connection:
+        database = connect(*given, **options)
+        database.set_trace_callback(asked.append)
+        return database
+
+    monkeypatch.setattr("glasslab.collector.store.sqlite3.connect", watched)
+    data.sessions(store)
+    data.session(store, "s")
+    data.receipts(store)
+    for query in (Query("agents", "s"), Query("agents", None, "agent:llm", 5)):
+        list(results(store, query))
+    Keeper(FOR_EVER).look(store._writing)
+    monkeypatch.undo()
+    with store.reading() as database:
+        plans = [" ".join(row[-1] for row in database.execute(f"EXPLAIN QUERY PLAN {query}")) for query in asked]
+    assert len(plans) >= 8
+    for query, plan in zip(asked, plans, strict=True):
+        assert "SCAN" not in plan, (query, plan)
+        assert "TEMP B-TREE" not in plan or "ORDER BY time, id" in query, (query, plan)
+        if "session_id = 's'" in query:
+            assert "events_by_session" in plan, (query, plan)
+        if "sourcetype = 'agent:llm'" in query:
+            assert "events_by_sourcetype" in plan, (query, plan)
 
 
 def test_what_a_page_lists_is_found_by_an_index(store: Store) -> None:

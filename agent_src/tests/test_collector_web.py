@@ -371,6 +371,13 @@ def test_lists_and_sessions_are_shown_in_pages(tmp_path: Path, monkeypatch: pyte
         lab.stop()
 
 
+def test_a_page_that_takes_long_is_not_taken_for_a_client_that_drips(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glasslab.httpserver.REQUEST_SECONDS", 0.2)
+    sessions = data.sessions
+    monkeypatch.setattr("glasslab.collector.web.data.sessions", lambda *given: (time.sleep(0.5), sessions(*given))[1])
+    assert get(lab, "/").status_code == 200
+
+
 def test_an_empty_log_says_how_to_fill_it(tmp_path: Path) -> None:
     lab = start_lab(tmp_path / "splunk")
     try:

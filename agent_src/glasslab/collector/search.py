@@ -41,10 +41,10 @@ def understand(parameters: Mapping[str, str]) -> Query | bytes:
 def results(store: Store, query: Query) -> Iterator[bytes]:
     """Yield the lines of an export: one JSON object for each event, the last one marked `lastrow`."""
     if query.session_id is None:
-        where = 'sourcetype = ? AND "index" = ? AND time >= ?'
+        where = 'sourcetype = ? AND +"index" = ? AND time >= ?'  # by the sourcetype's index, not by the age's
         events = store.select(where, (query.sourcetype, query.index, query.earliest))
     else:
-        events = store.select('session_id = ? AND "index" = ?', (query.session_id, query.index))
+        events = store.select('session_id = ? AND +"index" = ?', (query.session_id, query.index))
     offset, held = 0, next(events, None)
     if held is None:
         yield b'{"preview":false,"lastrow":true}\n'

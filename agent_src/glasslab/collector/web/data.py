@@ -84,7 +84,8 @@ def sessions(store: Store, before: str = "") -> Page[Listed]:
 
 
 def _listed(database: sqlite3.Connection, session_id: str, start: Frame) -> Listed:
-    of_session = f"{SELECT} session_id = ? AND sourcetype ="
+    # The + keeps SQLite from an index of all sessions' events of that sourcetype: a session's own are few.
+    of_session = f"{SELECT} session_id = ? AND +sourcetype ="
     rows = database.execute(f"{of_session} 'agent:session' ORDER BY time DESC, id DESC LIMIT 20", (session_id,))
     end = next((frame for frame in (Frame(*row) for row in rows) if frame.event.get("kind") == "session.end"), None)
     first = database.execute(f"{of_session} 'agent:trace' ORDER BY time, id LIMIT 1", (session_id,)).fetchone()
