@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from glasslab import __version__
+from glasslab.protection import protect
 
 # command -> (module with add_parser(subparsers), one line of help)
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -34,6 +35,8 @@ OUTPUT_LOST: Final = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errn
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code, 2 for wrong usage."""
+    if arguments is None:  # run as a program: whatever the command, its environment may hold secrets
+        protect()
     _ready_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser(given).parse_args(given)

@@ -183,19 +183,22 @@ def test_no_service_at_the_socket(environment: dict[str, str], tmp_path: Path) -
     assert err == [f"glasslab: service at {tmp_path}/none.sock: No such file or directory; start it: glasslab serve"]
 
 
-@pytest.mark.parametrize("command", [["ask", "hello"], ["serve", "--socket", "/no/such/folder/s"]])
+@pytest.mark.parametrize("command", [["ask", "hello"], ["serve", "--socket", "/no/such/folder/s"], ["pin"], ["doctor"]])
 def test_what_holds_the_models_key_cannot_be_looked_into(environment: dict[str, str], command: list[str]) -> None:
-    """Neither its environment nor its memory: the tool server of a checkout runs as the same user."""
+    """Neither its environment nor its memory, before it starts a tool server: that of a checkout is the same user's."""
     code = (
-        "import ctypes, glasslab.assembly, glasslab.cli, sys\n"
-        "def look(): print('dumpable', ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)); raise KeyboardInterrupt\n"
-        "glasslab.assembly.agent_from_settings = look\n"
-        f"glasslab.cli.main({command!r})"
+        "import ctypes, glasslab.cli, glasslab.settings, resource, sys\n"
+        "def look(**_):\n"
+        " print('dumpable', ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), 'core', resource.getrlimit(resource.RLIMIT_CORE))\n"
+        " raise KeyboardInterrupt\n"
+        "glasslab.settings.Settings.load = look\n"
+        f"sys.argv = ['glasslab', *{command!r}]\n"
+        "glasslab.cli.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=30
     )
-    assert done.stdout == "dumpable 0\n", done.stderr
+    assert done.stdout == "dumpable 0 core (0, 0)\n", done.stderr
 
 
 def test_help_names_every_command_and_imports_none(environment: dict[str, str]) -> None:

@@ -162,13 +162,65 @@ def test_the_attempts_can_succeed() -> None:
 
 @pytest.mark.parametrize("machine", ["agent", "logs"])
 def test_no_secret_in_a_process_list_an_environment_or_a_journal(machine: str) -> None:
-    values = [(STATE / "secrets" / name).read_text(encoding="utf-8").split()[0] for name in SECRETS]
-    guid = re.compile(r"^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$")
-    values += [guid.sub(r"\1-\2-\3-\4-\5", value) for value in values]
+    values = secret_values()
     seen = on(machine, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'", check=False).stdout
     seen += on(machine, "journalctl -o cat --no-pager -b").stdout
     assert "glasslab" in seen
     assert [value for value in values if value in seen] == []
+
+
+# Everything of every process that this user can open, but its own: environments, arguments, memory, open files.
+READS_PROC = """
+import os, pathlib, sys
+own, opened = {os.getpid(), os.getppid()}, 0
+for place in pathlib.Path("/proc").glob("[0-9]*"):
+    if int(place.name) in own:
+        continue
+    names = ["environ", "cmdline", "mem", "maps", "auxv", "stack", "syscall", "status", "comm", "mountinfo"]
+    try:
+        names += [f"fd/{name}" for name in os.listdir(place / "fd")]
+    except OSError:
+        pass
+    for name in names:
+        try:
+            descriptor = os.open(place / name, os.O_RDONLY | os.O_NONBLOCK)
+            data = os.read(descriptor, 1 << 20)
+            os.close(descriptor)
+        except OSError:
+            continue
+        opened += 1
+        if name == "mem" or name.startswith("fd/"):
+            print("OPENED", place / name)
+        sys.stdout.write(data.decode("utf-8", "replace").replace("\\0", "\\n"))
+print("READ", opened)
+"""
+
+
+@pytest.mark.parametrize("sandboxed", [True, False])
+def test_no_secret_in_what_the_tool_servers_user_can_read_of_any_process(sandboxed: bool) -> None:
+    """Also without the unit's sandbox, which hides other users' processes: what is left is what the kernel refuses."""
+    unit = "glasslab-attempt.service" if sandboxed else "plain-attempt.service"
+    ask("What was the root cause of the September incident?")  # both services hold a session's connections
+    done = on(
+        "agent",
+        f"systemd-run --quiet --wait --pipe --collect --unit={unit} -p User=glasslab-files /usr/bin/python3 -",
+        stdin=READS_PROC,
+    )
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("OPENED")] == []
+    assert sandboxed or int(lines[-1].removeprefix("READ ")) > 50, "without the sandbox there is much to see"
+    values = secret_values()
+    assert [value for value in values if value in done.stdout] == []
+
+
+def secret_values() -> list[str]:
+    """The lab's secrets, tokens also as GUIDs, and the lines of both signing keys."""
+    values = [(STATE / "secrets" / name).read_text(encoding="utf-8").split()[0] for name in SECRETS]
+    guid = re.compile(r"^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$")
+    values += [guid.sub(r"\1-\2-\3-\4-\5", value) for value in values]
+    for writer in ("agent", "mcp"):
+        values += on("agent", f"grep -v -- '---' /etc/glasslab/{writer}/signing_key").stdout.split()
+    return values
 
 
 def test_the_environment_that_a_tool_inherits_holds_no_secret_file_of_the_other() -> None:
