@@ -41,7 +41,12 @@ def load_server_key(settings: Settings) -> None:
 
 def make_recorder(settings: Settings) -> Recorder:
     """Return the agent's recorder. Raises KeyFileError."""
-    return Recorder(settings.hec(), "agent", settings.key(), trace=settings.trace)
+    recorder = Recorder(settings.hec(), "agent", settings.key(), trace=settings.trace)
+    if settings.lab_spans != "off":
+        from glasslab.spans import make_spans
+
+        recorder.observer = make_spans(settings.lab_spans, settings.model_provider)
+    return recorder
 
 
 def make_model(settings: Settings) -> Model:

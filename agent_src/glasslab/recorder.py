@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from glasslab.frames import ENDS, KINDS, Chain, Event, Frame, canonical_json
 from glasslab.hec import HecConnection, LoggingError
@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["LoggingError", "Recorder", "SessionRecorder"]
 
 MAX_IDLE_CONNECTIONS: Final = 8
+
+
+class Observer(Protocol):
+    """Sees what the log has acknowledged: beside the record, never in its place."""
+
+    def observe(self, events: Sequence[Event]) -> None:
+        """Take the events of one acknowledged commit. Never raises and never waits."""
+
+    def close(self) -> None:
+        """Be done with it."""
 
 
 class Recorder:
@@ -40,6 +50,7 @@ class Recorder:
         self.hec = hec
         self.component = component
         self.trace = trace
+        self.observer: Observer | None = None
         self._signing_key = signing_key
         self._idle: list[HecConnection] = []
         self._lock = threading.Lock()
@@ -79,6 +90,8 @@ class Recorder:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+        if self.observer is not None:
+            self.observer.close()
 
 
 class SessionRecorder:
@@ -132,6 +145,8 @@ class SessionRecorder:
         except LoggingError as error:
             self._failure = error
             raise
+        if self._recorder.observer is not None:
+            self._recorder.observer.observe(events)
         if self.on_acknowledged is not None:
             for event in events:
                 self.on_acknowledged(event)

@@ -161,6 +161,7 @@ class Settings(ApprovalFields, ContextFields, GuardFields, ToolFields, _HecField
     signing_key_mcp: AnyPath = Field(STATE / "mcp.pem", validate_default=True, description="the tool server's key")
     signing_key_mcp_file: AnyPath | None = Field(None, description="the same, as a file that has to exist already")
 
+    lab_spans: Literal["off", "on", "content"] = Field("off", description="OpenTelemetry spans beside the log")
     mcp_server: str = Field("stdio", pattern=r"^(stdio|unix:/.+)$", description="stdio, or unix:/PATH of a running one")
     mcp_revision: Literal["auto", "2025-11-25", "2026-07-28"] = Field("auto", description="MCP revision to speak")
     lab_documents: AnyPath = Field(PACKAGED_DOCUMENTS, description="folder that the tools may read")
