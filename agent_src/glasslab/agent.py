@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from glasslab import delegate, pinned, pins, session_frames
+from glasslab import attachments, delegate, pinned, pins, session_frames
 from glasslab.approvals import Gate, Nobody, Person, policy_of
+from glasslab.attachments import Attached, Attachments
 from glasslab.attempts import Attempts
 from glasslab.calling import ModelCalls
 from glasslab.context import Call, Context, Continued, tokens_of
@@ -59,13 +60,15 @@ class Agent:
         watch: Watch | None = None,
         continued: Continued | None = None,
         person: Person | None = None,
+        attached: Attached | None = None,
     ) -> Outcome:
         """Answer one question. Set `stop` to cancel it. Does not raise for what the contract has a status for.
 
         `watch` gets the model's text as it arrives, before it is on record. `continued` is what was said before.
-        `person` decides about calls that wait for an approval; without one they are denied.
+        `person` decides about calls that wait for an approval; without one they are denied. `attached` is read from
+        the tool servers and put beside the question.
         """
-        return Session(self, stop, watch, continued, person=person).ask(question)
+        return Session(self, stop, watch, continued, person=person, attached=attached).ask(question)
 
 
 class Session:
@@ -79,6 +82,7 @@ class Session:
         continued: Continued | None = None,
         parent: Mapping[str, Any] | None = None,
         person: Person | None = None,
+        attached: Attached | None = None,
     ) -> None:
         """Open nothing yet but the log's connection; `agent` gives settings, model, lock and the way to the tools.
 
@@ -87,6 +91,7 @@ class Session:
         settings = agent.settings
         self.agent, self.continued, self.parent, self.person = agent, continued, parent, person or Nobody()
         self.settings, self.lock, self.stop, self.watch = settings, agent.lock, stop, watch
+        self.attached = attached or Attached()
         self.budget, self.findings = Budget(limits_of(settings)), Findings()
         self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
         self.notice: str | None = None
@@ -118,9 +123,9 @@ class Session:
     def run(self, question: str) -> str:
         """Return the answer. What reaches outside goes through `log.act`: recorded first, then done."""
         log, budget, question = self.log, self.budget, self.screened(question)
-        context = self.begun(question)
         servers = log.act(self.connect)
         pinned.check_tools(servers, self.lock, log, budget.turns)
+        context = self.begun(self.with_attached(question, servers))
         tools, schemas, hashes = self.offer(servers)
         context.overhead = tokens_of(tools) + tokens_of(LAST_TURN)
         while True:
@@ -140,12 +145,20 @@ class Session:
     def screened(self, question: str) -> str:
         """Note the session's start, and what the guardrails found; return the question as it may be asked."""
         found = self.screen.question(question)
-        continued = self.continued.named if self.continued else None
-        self.log.note(*session_frames.start(self.settings, found.text, continued), *found.frames)
+        self.attached, frames, refused = attachments.screened(self.attached, self.screen)
+        named = {**(self.continued.named if self.continued else {}), **self.attached.named}
+        self.log.note(*session_frames.start(self.settings, found.text, named), *found.frames, *frames)
         self.notice = found.notice
-        if found.refused:
-            raise Ended("input_refused", "guardrail", found.notice or "")
+        if found.refused or refused:
+            raise Ended("input_refused", "guardrail", refused or found.notice or "")
         return found.text
+
+    def with_attached(self, question: str, servers: Sequence[ServerInfo]) -> str:
+        """Return the question with the prompt and the resources that are attached to it."""
+        reader = Attachments(servers, self.tools, self.lock, self.log, self.screen, self.attempts, self.meta)
+        text, notices = reader.question(question, self.attached)
+        self.notice = "; ".join(filter(None, (self.notice, *notices))) or None
+        return text
 
     def shown(self, answer: str) -> str:
         """Note what the guardrails found in the answer; return it as it may be shown."""

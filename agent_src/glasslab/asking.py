@@ -36,29 +36,44 @@ def add_parser(subparsers: Any) -> None:
         help="ask the agent one question",
         description="Ask one question and print the answer, the session id and the search that rebuilds the session.",
     )
-    parser.add_argument("question", metavar="QUESTION", help="the question; - reads it from standard input")
+    parser.add_argument("question", metavar="QUESTION", nargs="?", help="the question; - reads it from standard input")
     parser.add_argument("--json", action="store_true", help=f"print one object: {', '.join(JSON_FIELDS)}")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", type=Path, metavar="PATH", help="put it to the service that listens there")
     where.add_argument("--stream", action="store_true", help="also show the model's text on stderr as it arrives")
     parser.add_argument("--session", metavar="ID", help="go on with that session, which is read from the log")
-    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--prompt",
+        nargs="+",
+        metavar=("NAME", "KEY=VALUE"),
+        help="begin with a prompt of a tool server, by NAME or SERVER/NAME, with its arguments",
+    )
+    parser.add_argument(
+        "--resource",
+        action="append",
+        default=[],
+        metavar="URI",
+        help="put a resource of a tool server beside the question, by URI or SERVER/URI (repeatable)",
+    )
+    parser.set_defaults(run=run, usage=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask, print, and return the exit code of the contract."""
-    question = _question(args.question)
-    problem = question_problem(question)
+    if args.question is None and not args.prompt:
+        args.usage("give a QUESTION, or a --prompt")
+    question = _question(args.question or "")
+    problem = question_problem(question) if question or not args.prompt else None
     if problem is not None:
         return _show(refused(problem), args.json)
+    if args.socket and (args.prompt or args.resource):
+        print("glasslab: --prompt and --resource are for a checkout; ask without --socket", file=sys.stderr)
+        return USAGE_ERROR
     if args.socket and args.session:
         print("glasslab: --session reads the log, which a service cannot; ask without --socket", file=sys.stderr)
         return USAGE_ERROR
     stop = _Stop()
-    if args.socket:
-        result = _ask_service(args.socket, question, stop)
-    else:
-        result = _ask_here(question, stop, args.stream, args.session)
+    result = _ask_service(args.socket, question, stop) if args.socket else _ask_here(question, stop, args)
     return USAGE_ERROR if result is None else _show(result, args.json)
 
 
@@ -93,28 +108,30 @@ def _watch(text: str) -> None:
         sys.stderr.flush()
 
 
-def _ask_here(question: str, stop: threading.Event, stream: bool, session: str | None) -> Result | None:
+def _ask_here(question: str, stop: threading.Event, args: argparse.Namespace) -> Result | None:
     from glasslab.agent import LAST_TURN
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
+    from glasslab.attachments import AttachedError, attached
     from glasslab.continuing import ContinueError, read_session
     from glasslab.prompting import at_terminal
     from glasslab.protection import protect
 
     protect()
     try:
+        beside = attached(args.prompt, args.resource)
         agent = agent_from_settings()
-        continued = read_session(session, agent.settings.model, LAST_TURN) if session else None
-    except (*CONFIGURATION_ERRORS, ContinueError) as error:
+        continued = read_session(args.session, agent.settings.model, LAST_TURN) if args.session else None
+    except (*CONFIGURATION_ERRORS, ContinueError, AttachedError) as error:
         for line in getattr(error, "lines", [str(error)]):
             print(f"glasslab: {visible_line(line)}", file=sys.stderr)
         return None
     print("glasslab: this runs on this machine, outside the glass", file=sys.stderr)
     if agent.settings.trace:
         print("glasslab: LAB_TRACE=full: contents are recorded, too; use it with fictional data only", file=sys.stderr)
-    if stream:
+    if args.stream:
         print("glasslab: what follows is shown as it arrives, before it is screened and on record", file=sys.stderr)
     try:
-        outcome = agent.ask(question, stop, _watch if stream else None, continued, at_terminal())
+        outcome = agent.ask(question, stop, _watch if args.stream else None, continued, at_terminal(), beside)
     finally:
         agent.close()
     return {**dataclasses.asdict(outcome), "index": agent.settings.hec_index}

@@ -10,12 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from glasslab.guardrails import visible_line
+
 if TYPE_CHECKING:  # imported when it runs: the parser alone has to be quick
     from glasslab import pins
     from glasslab.settings import Settings
+    from glasslab.toolset import Toolset
     from glasslab.tooltypes import ServerInfo
 
 PINNED, USAGE, LOG, DIFFERENT = 0, 2, 4, 5
+MAX_RESOURCES = 50  # that are shown of a server
 
 
 def add_parser(subparsers: Any) -> None:
@@ -60,8 +64,12 @@ def run(args: argparse.Namespace) -> int:
         return USAGE
     try:
         with maker() as tools:
-            servers = tools.connect({META_SESSION_ID: f"pin-{uuid.uuid4().hex}", META_STEP: 0, META_CLOCK: 0})
+            meta = {META_SESSION_ID: f"pin-{uuid.uuid4().hex}", META_STEP: 0, META_CLOCK: 0}
+            servers = tools.connect(meta)
             files = {member.key: pins.file_hashes(member.files) for member in tools.members}
+            for server in servers:
+                _show_resources(server, tools, meta)
+            servers += tools.prompts(servers, meta)
     except ToolServerError as error:
         _say(str(error))
         return DIFFERENT
@@ -72,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if not chosen or (len(chosen) > 1 and (args.accept or args.write)):
         _say(f"name one of the servers with --server: {', '.join(server.pinned_as for server in servers)}")
         return USAGE
-    return max(decide(args, settings, lock, server, files[server.key]) for server in chosen)
+    return max(decide(args, settings, lock, server, files.get(server.key, {})) for server in chosen)
 
 
 def decide(
@@ -115,6 +123,17 @@ def decide(
     return status
 
 
+def _show_resources(server: ServerInfo, tools: Toolset, meta: Mapping[str, Any]) -> None:
+    """Name the resources that a server lists: they are data, so there is nothing to pin."""
+    if "resources" not in server.capabilities:
+        return
+    listed: list[dict[str, Any]] = tools.ask(server, meta, lambda tools, meta: tools.list_resources(meta))
+    for resource in listed[:MAX_RESOURCES]:
+        _say(f"resource {server.pinned_as}/{visible_line(str(resource.get('uri')))[:200]}")
+    if len(listed) > MAX_RESOURCES:
+        _say(f"{len(listed) - MAX_RESOURCES} more resources of {server.pinned_as!r}")
+
+
 def _drift(lock: pins.Lock, server: ServerInfo, files: Mapping[str, str]) -> pins.Drift:
     from glasslab import pins
 
@@ -132,6 +151,10 @@ def _unknown(accepted: Sequence[str], pinned: pins.Lock, server: ServerInfo) -> 
 def _fit(settings: Settings, server: ServerInfo) -> bool:
     """Say what is wrong or risky with the tools; return whether they may be pinned."""
     from glasslab import toollint
+    from glasslab.toolset import PROMPTS
+
+    if server.pinned_as.endswith(PROMPTS):
+        return True  # a person chooses them, and the model never does
 
     faults = toollint.faults(server.definitions)
     for fault in faults:

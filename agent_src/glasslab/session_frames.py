@@ -22,9 +22,8 @@ def text_sha256(text: str) -> str:
     return sha256_hex(str(recordable(text)).encode())
 
 
-def start(settings: Settings, question: str, continued: Mapping[str, str] | None = None) -> list[Frame]:
-    """agent.start and session.start. `continued`: the session that this one goes on with, and its last frame's hash."""
-    more = dict(continued or {})
+def start(settings: Settings, question: str, more: Mapping[str, Any]) -> list[Frame]:
+    """agent.start and session.start. `more`: the session that this one goes on with, and what is attached."""
     return [
         frame(
             "agent.start",

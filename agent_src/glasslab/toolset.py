@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from glasslab.models import ToolDefinition
 from glasslab.pins import definition_sha256, name_of
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
 
+PROMPTS: Final = "@prompts"  # no server can be called so
 _MAX_NAME: Final = 64
 
 
@@ -113,6 +114,21 @@ class Toolset:
                 self.origins[shown] = (server.pinned_as, name, definition)
         return offered
 
+    def ask[T](self, server: ServerInfo, meta: Mapping[str, Any], ask: Callable[[Any, Mapping[str, Any]], T]) -> T:
+        """Ask one server something else, of its connection. Raises ToolServerError, or LogFailedAtServer."""
+        member = next(member for member in self.members if member.key == server.key)
+        with _named(member):
+            return ask(member.tools, {} if member.key else meta)
+
+    def prompts(self, servers: Sequence[ServerInfo], meta: Mapping[str, Any]) -> list[ServerInfo]:
+        """Return the servers' prompts as the lock knows them, of each that has any. Raises as `ask` does."""
+        listed = [
+            prompts_of(server, self.ask(server, meta, lambda tools, meta: tools.list_prompts(meta)))
+            for server in servers
+            if "prompts" in server.capabilities
+        ]
+        return [found for found in listed if found.definitions]
+
     def call(self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> ToolResult:
         """Call a tool by the name that it was offered by. Raises ToolServerError, or LogFailedAtServer."""
         if name not in self._routes:
@@ -126,6 +142,11 @@ class Toolset:
         """End all connections, the last first."""
         for member in reversed(self.members):
             member.tools.close()
+
+
+def prompts_of(server: ServerInfo, listed: Sequence[dict[str, Any]]) -> ServerInfo:
+    """Return a server's prompts as what the lock knows: an entry of its own, of the same form as that of its tools."""
+    return replace(server, key=f"{server.pinned_as}{PROMPTS}", definitions=list(listed), instructions=None)
 
 
 def as_toolset(tools: Toolset | Connection) -> Toolset:
@@ -152,7 +173,10 @@ def _named(member: Member) -> Iterator[None]:
     except (ToolServerError, LogFailedAtServer) as error:
         if not member.key:
             raise
-        raise ToolServerError(f"server {member.key!r} of {member.setting}: {error}") from error
+        text = f"server {member.key!r} of {member.setting}: {error}"
+        if isinstance(error, LogFailedAtServer):
+            raise ToolServerError(text) from error
+        raise ToolServerError(text, again=error.again, retry_after=error.retry_after) from error
 
 
 def _plain(name: str) -> str:

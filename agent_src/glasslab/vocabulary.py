@@ -47,7 +47,7 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         "The agent received a question",
         _A,
         ("question", "model", "system_prompt", "max_turns", "settings"),
-        ("continues", "continues_sha256"),
+        ("continues", "continues_sha256", "prompt", "prompt_arguments", "resources"),
     ),
     Kind("server.start", TRACE, "The tool server started in its folder", _M, ("sandbox", "pid")),
     Kind(
@@ -150,6 +150,34 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
             "seconds",
         ),
     ),
+    Kind(
+        "mcp.get_prompt.request",
+        TRACE,
+        "The agent asks a tool server for a prompt",
+        _A,
+        ("server", "name", "arguments"),
+    ),
+    Kind(
+        "mcp.get_prompt.result",
+        TRACE,
+        "The tool server returned a prompt",
+        _A,
+        ("server", "name", "result", "characters", "is_error", "duration_ms"),
+    ),
+    Kind(
+        "mcp.read_resource.request",
+        TRACE,
+        "The agent asks a tool server for a resource",
+        _A,
+        ("server", "name"),
+    ),
+    Kind(
+        "mcp.read_resource.result",
+        TRACE,
+        "The tool server returned a resource",
+        _A,
+        ("server", "name", "result", "characters", "is_error", "duration_ms"),
+    ),
     # A call that never reached a tool server: bad arguments, unknown tool. error is what the model is told.
     Kind(
         "agent.call_refused",
@@ -171,14 +199,15 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
     # --- summary events
     # Before the service opens its connection to the model: that flow has no session, and is on record all the same.
     Kind("service.start", SESSION, "The agent's service started", _A, ("model",)),
-    # continues: the session whose conversation this one goes on with; continues_sha256: the hash of its last frame
+    # continues: the session whose conversation this one goes on with; continues_sha256: the hash of its last frame;
+    # prompt (with prompt_arguments), resources: what was attached to the question, by name
     Kind(
         "session.start",
         SESSION,
         "A session started",
         _A,
         ("model", "question_sha256"),
-        ("continues", "continues_sha256"),
+        ("continues", "continues_sha256", "prompt", "prompt_arguments", "resources"),
     ),
     # how: stub | summary | list | trim | none; before, after, limit: tokens; replaced: results that the model no longer
     # gets whole, the last 200 as {tool_call_id, tool, sha256, characters, seq, event_id, session_id if another's};
@@ -307,6 +336,14 @@ KINDS: Final[Mapping[str, Kind]] = _kinds(
         "One tool call",
         _A,
         ("tool", "arguments", "tool_call_id", "duration_ms", "result_sha256", "bytes", "is_error", "refused"),
+    ),
+    # What a person attached to the question. what: prompt | resource
+    Kind(
+        "attachment",
+        TOOLCALL,
+        "One prompt or resource for the question",
+        _A,
+        ("what", "server", "name", "result_sha256", "bytes", "is_error", "duration_ms"),
     ),
     # A request to a tool server that brought no answer and is made again. request: its method, such as tools/list
     Kind(

@@ -88,9 +88,16 @@ def test_what_a_server_of_the_file_fails_with_names_it(error: Exception) -> None
     def fail(*_: object) -> ToolResult:
         raise error
 
+    def fail_for_now(*_: object) -> ToolResult:
+        raise ToolServerError("HTTP 503", again=True, retry_after=3.0)
+
     foreign.call = fail
     with pytest.raises(ToolServerError, match="server 'web' of MCP_SERVERS: "):
         tools.call("search", {}, META)
+    foreign.call = fail_for_now
+    with pytest.raises(ToolServerError) as caught:
+        tools.call("search", {}, META)
+    assert (caught.value.again, caught.value.retry_after) == (True, 3.0), "whether to ask again is still known"
     lab.call = fail
     with pytest.raises(type(error)) as caught:
         tools.call("list_files", {}, META)

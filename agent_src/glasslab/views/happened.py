@@ -211,6 +211,11 @@ TEMPLATES: Final[Mapping[str, Callable[[Event], str]]] = {
         + (f", again in {_get(e, 'wait_seconds', 12)} s" if e.get("wait_seconds") is not None else "")
     ),
     "toolcall": _toolcall,
+    "mcp.get_prompt.request": lambda e: f"{_get(e, 'server', 40)}: {_get(e, 'name', 60)} {_get(e, 'arguments')}",
+    "mcp.get_prompt.result": lambda e: f"{_get(e, 'name', 60)}: {_plural(e.get('characters'), 'character')}",
+    "mcp.read_resource.request": lambda e: f"{_get(e, 'server', 40)}: {_get(e, 'name')}",
+    "mcp.read_resource.result": lambda e: f"{_get(e, 'name', 60)}: {_plural(e.get('characters'), 'character')}",
+    "attachment": lambda e: f"{_get(e, 'what', 12)} {_get(e, 'name', 60)}: {_get(e, 'bytes', 12)} bytes",
     "mcp.failed": lambda e: (
         f"attempt {_get(e, 'attempt', 12)} of {_get(e, 'request', 40)}; again in {_get(e, 'wait_seconds', 12)} s"
     ),
