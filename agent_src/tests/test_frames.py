@@ -87,7 +87,7 @@ def test_the_vocabulary_is_consistent() -> None:
         assert kind.summary
         assert set(kind.writers) <= {"agent", "mcp", "hypervisor", "verifier"}
         assert not set(kind.fields + kind.optional) & set(COMMON_FIELDS)
-    assert sum(kind.is_trace for kind in KINDS.values()) == 18
+    assert sum(kind.is_trace for kind in KINDS.values()) == 22
     assert {kind.sourcetype for kind in KINDS.values()} == {
         "agent:trace", "agent:session", "agent:llm", "agent:toolcall", "agent:network",
     }  # fmt: skip
