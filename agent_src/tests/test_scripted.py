@@ -156,6 +156,10 @@ def test_requests_it_cannot_read_get_400(start: Start, body: bytes) -> None:
         ("turns: [[{message: {}}, {status: 1}]]", "turns[0][1].status"),
         ("turns: [{message: {}}]\nstrict: 1", "strict: must be true or false"),
         ("turns: [{message: {}}]\nsurprise: 1", "unknown key surprise"),
+        ("turns: [{message: {}}]\nwhen: {last: x}", "when: must be a list"),
+        ("turns: [{message: {}}]\nwhen: [{message: {}}]", "when[0]: must be a mapping with last"),
+        ("turns: [{message: {}}]\nwhen: [{last: x}, {last: '', message: {}}]", "when[0].status"),
+        ("turns: [{message: {}}]\nwhen: [{last: x, message: {}, colour: red}]", "when[0]: unknown key colour"),
     ],
 )
 def test_a_bad_script_is_one_line_naming_the_place(
@@ -202,6 +206,18 @@ def test_docstring_example_is_a_valid_script() -> None:
     script = parse_script(yaml.safe_load(text.replace("[...]", "[]")), "docstring")
     assert [[turn.status for turn in turns] for turns in script.turns] == [[200], [200], [429], [200], [503, 200]]
     assert [turns[0].fault for turns in script.turns] == [None, None, None, "reset", None]
+    assert [last for last, _ in script.when] == ["Shorten it"]
+
+
+def test_a_request_is_answered_by_the_text_of_its_last_message(start: Start) -> None:
+    script = {
+        "turns": [{"message": {"content": "first turn"}}],
+        "when": [{"last": "q", "message": {"content": "asked"}}, {"last": "never", "status": 500}],
+    }
+    base = start(script)
+    assert ask(base).json()["choices"][0]["message"]["content"] == "asked"
+    messages = [{"role": "user", "content": "q"}, {"role": "user", "content": "something else"}]
+    assert ask(base, messages=messages).json()["choices"][0]["message"]["content"] == "first turn"
 
 
 def test_the_command_speaks_tls_records_and_ends_on_sigterm(tmp_path: Path) -> None:
