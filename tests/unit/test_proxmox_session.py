@@ -16,7 +16,7 @@ import pytest
 
 import nodecertificates
 
-FILE = Path(__file__).resolve().parents[2] / "roles" / "machine" / "module_utils" / "glasslab_proxmox.py"
+FILE = Path(__file__).resolve().parents[2] / "roles" / "machine" / "module_utils" / "proxmox_session.py"
 SPEC = importlib.util.spec_from_file_location("glasslab_proxmox_session", FILE)
 assert SPEC is not None
 assert SPEC.loader is not None

@@ -14,7 +14,7 @@ try:
     from proxmoxer.core import AuthenticationError, ResourceException
 
     MISSING = ""
-except ImportError as error:  # said by the module, as the line it ends with
+except ImportError as error:  # said by the action, as the line it ends with
     MISSING = str(error)
 
 API_OPTIONS: dict[str, Any] = {
