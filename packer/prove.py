@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,8 +165,12 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep the logs and the disk, also when all is well")
     options = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="glasslab-proof-"))
+    # Also when it is killed by hand, nothing that it started stays.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         proof = prove(options.image, work)
+    except KeyboardInterrupt:
+        sys.exit(f"proof: interrupted (kept: {work})")
     except (ProofError, subprocess.TimeoutExpired) as error:
         sys.exit(f"proof: {error} (kept: {work})")
     if not options.keep:
