@@ -2,7 +2,8 @@
 
 Packer builds the agent's template; the double, which stands for a Proxmox VE host, makes the agent's virtual machine of
 it in software emulation, plugged into the embedded lab; it answers the sample question with 25 frames in the log; a
-snapshot is taken, the machine damaged, reset, rebuilt, destroyed. --template IMAGE leaves out the first step;
+snapshot is taken, the machine damaged, reset, rebuilt, destroyed. The inventory is inventories/proxmox. A template of
+the same sources is kept in the lab's cache and not built again (--fresh: it is); --template IMAGE takes another one;
 --figures FILE writes the seconds of each step as JSON. The lab is its own: glemu.
 """
 
@@ -24,6 +25,7 @@ from pathlib import Path
 
 LAB_ID = os.environ["LAB_ID"] = "glemu"
 
+import kept_template
 import lab
 from lab import BIN, ROOT, fail
 
@@ -97,13 +99,12 @@ class Run:
         return log.read_text(encoding="utf-8", errors="replace")
 
     def play(self, path: str, *arguments: str) -> str:
-        """Run a playbook on the embedded lab's inventory with the agent on the double."""
+        """Run a playbook on inventories/proxmox, as it is laid over this machine's lab."""
         return self.command(*self.playing(f"playbooks/{path}"), *arguments)
 
     def playing(self, path: str) -> list[str | Path]:
         """The command that runs a playbook."""
-        emulated = ["-i", self.inventory] if self.inventory.exists() else []
-        return ["ansible-playbook", path, "-i", "inventories/local", *emulated]
+        return ["ansible-playbook", path, "-i", emulated.BASE, "-i", self.inventory]
 
     def on_agent(self, *command: str, stdin: str = "") -> str:
         """What a command on the agent's machine prints; it has to succeed."""
@@ -142,18 +143,24 @@ def clear() -> None:
     subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
 
 
-def build_template(run: Run) -> None:
-    """Packer's build of the agent's template, by QEMU."""
-    base = run.command(sys.executable, "-m", "double.image", PYTHONPATH=str(DOUBLE_FOLDER)).splitlines()[-1]
+def build_template(run: Run, *, fresh: bool) -> None:
+    """Packer's build of the agent's template, by QEMU; or the one that was built of the same sources."""
+    said = run.command(sys.executable, "-m", "double.image", PYTHONPATH=str(DOUBLE_FOLDER)).splitlines()
+    base = Path(said[-1])
+    run.template = kept_template.place(base)
+    if run.template.is_file() and not fresh:
+        print(f"     built of the same sources before: {run.template}", flush=True)
+        return
     output = run.folder / "packer"
     words = ["packer/template.py", "agent", "--source", "qemu", "--base", base, "--output", output]
     run.command(sys.executable, *words, "memory=1024", "upgrade=false", "qemu_restrict=true")
-    run.template = output / "agent-qemu" / IMAGE
+    kept_template.keep(output / "agent-qemu" / IMAGE, run.template)
 
 
 def surroundings(run: Run) -> None:
-    """The embedded lab's hypervisor, and the double that plugs its guests into it."""
-    run.play("hypervisor.yml", "--limit=pve")
+    """The double, then the hypervisor that it plugs its guests into, and the log's machine."""
+    # The namespaces are made before the inventory: it names the lab's key.
+    run.command("ansible-playbook", "playbooks/hypervisor.yml", "-i", "inventories/local", "--limit=pve")
     state = run.folder / "double"
     (state / "images").mkdir(parents=True)
     assert run.template
@@ -226,11 +233,11 @@ def destroy(run: Run) -> None:
     assert not lab.RUN.exists()
 
 
-def everything(run: Run, *, figures: bool) -> None:
+def everything(run: Run, *, figures: bool, fresh: bool) -> None:
     """All steps in order; for figures also a second run of the whole lab."""
     run.step("what an earlier run left", clear)
     if run.template is None:
-        run.step("Packer builds the agent's template", lambda: build_template(run))
+        run.step("Packer builds the agent's template", lambda: build_template(run, fresh=fresh))
     began = time.monotonic()
     run.step("the hypervisor and the Proxmox API", lambda: surroundings(run))
     cloned = time.monotonic()
@@ -252,6 +259,7 @@ def main() -> None:
     """Run it; what was made is removed also when it fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--template", type=Path, help="a finished image of the agent's template")
+    parser.add_argument("--fresh", action="store_true", help="build the template also when it is kept")
     parser.add_argument("--figures", type=Path, help="where to write the seconds of each step")
     parser.add_argument("--keep", action="store_true", help="leave lab and double standing when it fails")
     options = parser.parse_args()
@@ -262,7 +270,7 @@ def main() -> None:
     run = Run(Path(tempfile.mkdtemp(prefix="glasslab-emulated-", dir="/var/tmp")), options.template)
     kept = options.keep
     try:
-        everything(run, figures=bool(options.figures))
+        everything(run, figures=bool(options.figures), fresh=options.fresh)
         kept = False
     except AssertionError as error:
         fail(f"test-emulated: {error}", 1)

@@ -227,3 +227,24 @@ def test_agents_on_two_nodes_have_each_nodes_walls_and_one_receipt(two_nodes: di
         *(("pve", place) for place in ("agent", "agent's sandbox", "tools' sandbox")),
         *(("pve2", place) for place in ("agent2", "agent3", "agent2's sandbox", "agent2's tools")),
     }
+
+
+def test_what_the_emulated_lab_lays_over_it_is_there_to_be_read() -> None:
+    """scripts/test_emulated.py runs too seldom to be the one that finds a renamed variable."""
+    code = "import json, sys; sys.path.append('../tests/proxmox'); from emulated import {0}; print(json.dumps({0}()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code.format("surroundings")],
+        cwd=ROOT / "scripts",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    laid = json.loads(done.stdout)
+    assert laid["all"]["machine_backend"] == "nspawn"
+    files = [ROOT / "roles" / role / "defaults" / "main.yml" for role in ("agent", "machine", "network", "runtime")]
+    files += [ROOT / "roles" / "verify" / "defaults" / "main.yml", PROXMOX / "group_vars" / "all" / "vault.example"]
+    known = {name for file in files for name in yaml.safe_load(file.read_text(encoding="utf-8"))}
+    known |= set(defined(LOCAL)) | set(defined(PROXMOX))
+    assert {name for group in laid.values() for name in group} - known == set()
