@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import plan
-import preflight
 from glasslab_policy import network_policy
+from glasslab_policy_problems import policy_problems
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL, PROXMOX = ROOT / "inventories" / "local", ROOT / "inventories" / "proxmox"
@@ -173,7 +173,7 @@ def test_its_policy_is_one_that_the_network_takes(worked_out: dict[str, dict[str
         *policy["guests"],
         {"name": "logs", "address": "10.10.10.20", "mac": "02:10:00:00:00:20", "port": "tap106i0"},
     ]
-    assert preflight.policy_problems(policy) == []
+    assert policy_problems(policy) == []
 
 
 def test_what_the_roles_are_given(worked_out: dict[str, dict[str, Any]]) -> None:
@@ -193,7 +193,7 @@ def test_agents_on_two_nodes_have_each_nodes_walls_and_one_receipt(two_nodes: di
     pve, second = two_nodes["pve"], two_nodes["pve2"]
     assert [guest["name"] for guest in pve["network_guests"]] == ["agent", "logs"]
     assert [guest["name"] for guest in second["network_guests"]] == ["agent2", "agent3", "logs2"]
-    assert [preflight.policy_problems(policy_of(node)) for node in (pve, second)] == [[], []]
+    assert [policy_problems(policy_of(node)) for node in (pve, second)] == [[], []]
     assert two_nodes["agent"]["agent_hec_url"] == pve["witness_hec_url"] == "https://10.10.10.20:8088"
     assert two_nodes["agent3"]["agent_hec_url"] == second["witness_hec_url"] == "https://10.10.10.21:8088"
     boxes = pve["verify_sandboxes"]
