@@ -40,6 +40,11 @@ LIST: dict[str, Any] = {
 }
 
 
+def bare_environment() -> dict[str, str]:
+    """What a program needs of this environment, and no setting of the lab's; coverage's own go along."""
+    return {name: value for name, value in os.environ.items() if name == "PATH" or name.startswith("COVERAGE_")}
+
+
 class ScriptedModel:
     """A scripted model; `requests` is what it received, by its own record."""
 

@@ -103,6 +103,9 @@ def call(request: dict[str, Any], params: dict[str, Any]) -> None:
             say(request, text("a\ud800b"))
         case "noise":
             print("this is no json", flush=True)
+        case "bytes":
+            sys.stdout.buffer.write(b"\xff\xfe\n")
+            sys.stdout.buffer.flush()
         case "image":
             image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
             say(request, {"content": [image, {"type": "text", "text": "caption"}]})

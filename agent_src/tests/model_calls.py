@@ -49,7 +49,7 @@ def odd_calls(wire: str) -> Iterator[Case]:
            "a lone surrogate": "c\ud800"}  # fmt: skip
     for cause, id_ in ids.items():
         yield Case(f"id: {cause}", wire, [calls(wire, {"id": id_})], ANSWERED)
-    # charmbracelet/crush 3107, 3121: the same id twice
+    # charmbracelet/crush 3107, 3121, huggingface/smolagents 2768: the same id twice; or none, above
     yield Case("ids: the same in one reply", wire, [calls(wire, {"id": "dup"}, {"id": "dup"})], ANSWERED)
     yield Case("ids: the same in two replies", wire, [calls(wire, {"id": "dup"})] * 2, ANSWERED)
     odd = calls(wire, {"id": "a:b"}, {"id": "a_b"}, {"id": "a.b"})

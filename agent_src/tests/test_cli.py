@@ -1,7 +1,6 @@
 """The command line from a checkout: a whole question over stdio, and one clear line for what is wrong."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_lab import API_KEY, QUESTION, ScriptedModel, scripted_model, turn
+from agent_lab import API_KEY, QUESTION, ScriptedModel, bare_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab import pins
@@ -24,7 +23,7 @@ SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")]}
 @pytest.fixture
 def environment(hec: FaultyHec, certificates: Certificates, tmp_path: Path) -> dict[str, str]:
     return {
-        "PATH": os.environ["PATH"],
+        **bare_environment(),
         "HOME": str(tmp_path),
         "HEC_URL": hec.url,
         "HEC_CA": str(certificates.ca),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_lab import scripted_model, turn
+from agent_lab import bare_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab.approvals import Asked, Verdict
@@ -134,7 +134,7 @@ def running(
     folder = tmp_path_factory.mktemp("office")
     (folder / "outbox").mkdir()
     environment = {
-        "PATH": os.environ["PATH"],
+        **bare_environment(),
         "HOME": str(folder),
         "HEC_URL": running_hec.url,
         "HEC_CA": str(certificates.ca),

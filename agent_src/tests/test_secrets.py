@@ -3,7 +3,6 @@
 In the environments and memories of the appliance's processes: tests/lab/test_appliance.py.
 """
 
-import os
 import resource
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_lab import QUESTION, scripted_model, turn
+from agent_lab import QUESTION, bare_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab.keys import load_signing_key
@@ -71,7 +70,7 @@ def place(hec: FaultyHec, certificates: Certificates, tmp_path: Path) -> Iterato
     script = {"turns": [turn(("read_file", '{"path": "access-policy.md"}')), turn(content="The answer.")]}
     with scripted_model(script, tmp_path) as model:
         environment = {
-            "PATH": os.environ["PATH"],
+            **bare_environment(),
             "HOME": str(home),
             "HEC_URL": hec.url,
             "HEC_CA": str(certificates.ca),

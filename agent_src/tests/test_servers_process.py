@@ -72,6 +72,7 @@ def test_children_are_bounded_and_the_next_caller_waits(env: dict[str, str], tmp
             again.connect(meta(session="four"))
 
 
+# modelcontextprotocol/python-sdk 2231: a server over stdio outlives who started it
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_children_end_with_the_parent(env: dict[str, str], tmp_path: Path, end: signal.Signals) -> None:
     with running_parent(tmp_path / "s", env) as parent, Toolbox(f"unix:{tmp_path}/s") as tools:

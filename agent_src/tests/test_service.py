@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agent_lab import QUESTION, ScriptedModel, scripted_model, turn
+from agent_lab import QUESTION, ScriptedModel, bare_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab.service import Service
@@ -64,7 +64,7 @@ def running(
 ) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("service")
     common = {
-        "PATH": os.environ["PATH"],
+        **bare_environment(),
         "HOME": str(folder),
         "HEC_URL": running_hec.url,
         "HEC_CA": str(certificates.ca),
@@ -243,7 +243,7 @@ def test_sigterm_ends_running_questions_on_record_and_a_stale_socket_is_taken_ov
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
     environment = {
-        "PATH": os.environ["PATH"],
+        **bare_environment(),
         "HOME": str(lab.folder),
         "HEC_URL": lab.hec.url,
         "HEC_CA": str(certificates.ca),

@@ -120,6 +120,7 @@ def test_definitions_are_whole_as_sent_and_of_every_page() -> None:
         ("long", False, "[cut: 500 of 800 bytes shown]"),
         ("surrogate", False, "a?b"),
         ("noise", True, "not a JSON-RPC message"),
+        ("bytes", True, "not a JSON-RPC message"),  # modelcontextprotocol/python-sdk 2454: no UTF-8, and all of it ends
         ("image", False, "[image, image/png, 4 characters of base64, not shown]\ncaption"),
         ("fails", True, "it failed"),
         ("refuses", True, "no"),
