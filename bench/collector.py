@@ -1,6 +1,7 @@
 """What the embedded collector bears: acknowledged events a second at full durability, and its page over a full store.
 
     .venv/bin/python bench/collector.py [--json] [--profile] [--events 1000000]
+    .venv/bin/python bench/collector.py --disk-full   (as root: fills a file system of its own, in a mount namespace)
 
 It needs no lab: it runs `glasslab collector` on loopback, TLS included, and speaks to it over connections that stay
 open, from processes of their own that do little else. Every event counted was acknowledged, so it was synced to the
@@ -15,15 +16,18 @@ import io
 import json
 import math
 import multiprocessing
+import os
 import pstats
 import signal
 import socket
 import ssl
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +43,7 @@ SECONDS = 5.0
 CLIENTS = 8
 ROUNDS = 3
 PAGES = 50
+SMALL_MB = 12
 PADDING = "x" * 300  # of an event, so that a store is as large as one of real frames
 
 
@@ -213,6 +218,42 @@ def pages(folder: Path, events: int) -> list[dict[str, Any]]:
     return results
 
 
+def disk_full(folder: Path) -> None:
+    """Fill a small file system with events, make room, and compare what is stored with what was acknowledged."""
+    os.unshare(os.CLONE_NEWNS)
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_MB}m", "glasslab-bench", str(folder)], check=True)
+    ca = loglab.make_home(folder / "splunk")
+    running = Running(folder / "splunk")
+    answers: Counter[str] = Counter()
+    acknowledged: list[str] = []
+    with loglab.requests.Session() as session:
+        session.trust_env = False
+        session.verify = str(ca)
+        session.headers["Authorization"] = f"Splunk {loglab.AGENT_TOKEN}"
+        base = f"https://127.0.0.1:{running.ports[0]}/services/collector"
+
+        def send(number: int) -> None:
+            answer = session.post(base, data=loglab.envelope(f"{number} {PADDING * 60}"), timeout=30)
+            answers[f"{answer.status_code} code {answer.json()['code']}"] += 1
+            acknowledged.extend([str(number)] * (answer.status_code == 200))
+
+        for number in range(2 * SMALL_MB * 60):
+            send(number)
+        said = session.get(f"{base}/health", timeout=30)
+        health = f"{said.status_code} code {said.json()['code']}"
+        subprocess.run(["mount", "-o", f"remount,size={2 * SMALL_MB}m", str(folder)], check=True)
+        full = len(acknowledged)
+        send(-1)
+    running.stop()
+    store = Store(folder / "splunk" / FILE)
+    kept = [event.raw.partition(" ")[0] for event in store.select("1", ())]
+    store.close()
+    lost, extra = len(set(acknowledged) - set(kept)), len(kept) - len(acknowledged)
+    print(f"answers: {dict(answers)}; health while full: {health}; with room again: {len(acknowledged) - full} taken")
+    print(f"{len(acknowledged)} events acknowledged, {lost} of them lost, {extra} stored that were not acknowledged")
+
+
 def main() -> None:
     """Measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -221,7 +262,15 @@ def main() -> None:
         "--profile", action="store_true", help="say where the collector's own time goes (slows it down)"
     )
     parser.add_argument("--events", type=int, default=1_000_000, metavar="N", help="events in the store (0: no page)")
+    parser.add_argument(
+        "--disk-full", action="store_true", help="as root: what becomes of events when the disk is full"
+    )
     given = parser.parse_args()
+    if given.disk_full:
+        with tempfile.TemporaryDirectory(prefix="glasslab-bench-") as folder:
+            disk_full(Path(folder))
+            subprocess.run(["umount", folder], check=True)
+        return
     with tempfile.TemporaryDirectory(prefix="glasslab-bench-") as folder:
         results = throughput(Path(folder) / "hec", profile=given.profile)
         if given.events:

@@ -85,6 +85,16 @@ def rules() -> tuple[list[dict[str, Any]], dict[str, float]]:
     return found["results"], found["ratios"]
 
 
+def collector() -> list[dict[str, Any]]:
+    """What the embedded collector bears, on loopback: events a second, and its page over a full store."""
+    command = [sys.executable, str(HERE / "collector.py"), "--json"]
+    done = subprocess.run(command, text=True, capture_output=True, check=False)
+    if done.returncode:
+        lab.fail(f"the collector was not measured: {(done.stderr.strip().splitlines() or ['no message'])[-1]}", 1)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
 def main() -> None:
     """Measure, print, write."""
     lab.need_lab()
@@ -96,7 +106,7 @@ def main() -> None:
         "handshake by the proxy / direct": round(proxied["median"] / direct["median"], 2),
         **ratios_of_rules,
     }
-    results = [here, there, direct, proxied, *of_rules]
+    results = [here, there, direct, proxied, *of_rules, *collector()]
     for one in results:
         print(f"{one['name']:<9} {one['design']:<48} median {one['median']} {one['unit']}, p95 {one['p95']}")
     (HERE / "results.json").write_text(json.dumps({"results": results, "ratios": ratios}, indent=1) + "\n")
