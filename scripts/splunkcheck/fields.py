@@ -22,7 +22,7 @@ VALUES: Final[dict[str, frozenset[str]]] = {
     "verdict": frozenset(("allowed", "denied")),
     "decision": frozenset(("run_tools", "answer", "stop", "approved", "denied")),
     "inside_sandbox": BOOLEANS, "is_error": BOOLEANS, "refused": BOOLEANS, "estimated": BOOLEANS,
-    "instructions_changed": BOOLEANS,
+    "instructions_changed": BOOLEANS, "whole": BOOLEANS,
 }  # fmt: skip
 # What is inside the fields that are objects or lists of objects. Where the names are data, anything may stand.
 _INSIDE: Final = {
