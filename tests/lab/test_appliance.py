@@ -208,7 +208,7 @@ def test_no_secret_in_what_the_tool_servers_user_can_read_of_any_process(sandbox
     )
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("OPENED")] == []
-    assert sandboxed or int(lines[-1].removeprefix("READ ")) > 50, "without the sandbox there is much to see"
+    assert sandboxed or int(lines[-1].removeprefix("READ ")) > 20, "without the sandbox there is much to see"
     values = secret_values()
     assert [value for value in values if value in done.stdout] == []
 
