@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from glasslab.models import ModelError, Reply, Request
+from glasslab.models import Reply, Request
 from glasslab.models.anthropic_wire import Events, body_of, reply_of
-from glasslab.models.endpoint import LIST_SECONDS, Endpoint, Place, Response, http_client
-from glasslab.models.replies import Unusable
+from glasslab.models.client import ModelClient
+from glasslab.models.endpoint import Place, Response, http_client
 from glasslab.models.streams import Stream
-from glasslab.models.usage import estimated
 
 if TYPE_CHECKING:
     import httpx2
@@ -23,58 +21,23 @@ VERSION: Final = "2023-06-01"  # of the API; it has kept this one, and adds to i
 MAX_TOKENS: Final = 8192  # of a reply; this API wants a number
 
 
-class AnthropicMessages:
+class AnthropicMessages(ModelClient["httpx2.Client"]):
     """A model behind `BASE_URL/messages`. Safe for several threads; the HTTP library is imported on first use."""
 
     def __init__(self, place: Place) -> None:
         """Open nothing yet. The base URL may be with or without its /v1."""
-        self._place = place
-        self._endpoint = Endpoint(place, "Anthropic Messages")
+        super().__init__(place, "Anthropic Messages")
         self._root = place.base_url if place.base_url.endswith("/v1") else f"{place.base_url}/v1"
-        self._client: httpx2.Client | None = None
-        self._lock = threading.Lock()
 
-    def open(self) -> httpx2.Client:
-        """Make the client, once."""
-        with self._lock:
-            if self._client is None:
-                self._client = http_client(self._place)
-            return self._client
-
-    def warm(self) -> None:
-        """Open the connection ahead, by asking for the list of models; an answer of any kind will do. Never raises."""
-        with contextlib.suppress(Exception):  # only a head start: the first call will say what is wrong
-            self._list_models()
-
-    def problem(self) -> str | None:
-        """Ask for the list of models; return why that failed, as one line, or None."""
-        try:
-            self._list_models()
-        except ModelError as error:
-            return str(error)
-        return None
-
-    def _list_models(self) -> None:
-        client = self.open()  # before the clock starts: importing takes longer than asking
-        self._endpoint.call(partial(self._list, client), threading.Event(), LIST_SECONDS, None)
-
-    def close(self) -> None:
-        """Close the connections."""
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+    def _make_client(self) -> httpx2.Client:
+        return http_client(self._place)
 
     def complete(self, request: Request, stop: threading.Event, seconds: float | None = None) -> Reply:
         """Make one call; see Model. The wait ends by the wall clock, or when `stop` is set."""
         body = body_of(request, self._place.model, self._place.max_tokens or MAX_TOKENS)
         stream = Stream(Events(), request.watch) if request.watch else None
         answer = self._endpoint.call(partial(self._send, self.open(), body), stop, seconds, stream)
-        data = self._endpoint.json(answer)
-        try:
-            return estimated(reply_of(data, answer.latency_ms), request)
-        except Unusable as unusable:
-            self._endpoint.unusable(unusable, unusable.reply and estimated(unusable.reply, request))
+        return self._reply(answer, request, reply_of)
 
     def _send(self, client: httpx2.Client, body: dict[str, Any], limit: float) -> AbstractContextManager[Response]:
         content = json.dumps(body, ensure_ascii=False).encode()

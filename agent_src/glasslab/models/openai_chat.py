@@ -2,75 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from glasslab.models import ModelError, Reply, Request
-from glasslab.models.endpoint import LIST_SECONDS, Endpoint, Place, Response, http_client
+from glasslab.models import Reply, Request
+from glasslab.models.client import ModelClient
+from glasslab.models.endpoint import Place, Response, http_client
 from glasslab.models.openai_wire import Chunks, body_of, reply_of
-from glasslab.models.replies import Unusable
 from glasslab.models.streams import Stream
-from glasslab.models.usage import estimated
 
 if TYPE_CHECKING:
     from openai import OpenAI
 
 
-class OpenAIChat:
+class OpenAIChat(ModelClient["OpenAI"]):
     """A model behind `BASE_URL/chat/completions`. Safe for several threads; the SDK is imported on first use."""
 
     def __init__(self, place: Place) -> None:
         """Open nothing yet."""
-        self._place = place
-        self._endpoint = Endpoint(place, "chat completions")
-        self._client: OpenAI | None = None
-        self._lock = threading.Lock()
-
-    def open(self) -> OpenAI:
-        """Import the SDK and make the client, once."""
-        with self._lock:
-            if self._client is None:
-                self._client = self._make_client()
-            return self._client
-
-    def warm(self) -> None:
-        """Open the connection ahead, by asking for the list of models; an answer of any kind will do. Never raises."""
-        with contextlib.suppress(Exception):  # only a head start: the first call will say what is wrong
-            self._list_models()
-
-    def problem(self) -> str | None:
-        """Ask for the list of models; return why that failed, as one line, or None."""
-        try:
-            self._list_models()
-        except ModelError as error:
-            return str(error)
-        return None
-
-    def _list_models(self) -> None:
-        client = self.open()  # before the clock starts: importing takes longer than asking
-        self._endpoint.call(partial(self._list, client), threading.Event(), LIST_SECONDS, None)
-
-    def close(self) -> None:
-        """Close the connections."""
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        super().__init__(place, "chat completions")
 
     def complete(self, request: Request, stop: threading.Event, seconds: float | None = None) -> Reply:
         """Make one call; see Model. The wait ends by the wall clock, or when `stop` is set."""
         body = body_of(request, self._place.max_tokens)
         stream = Stream(Chunks(), request.watch) if request.watch else None
         answer = self._endpoint.call(partial(self._send, self.open(), body), stop, seconds, stream)
-        data = self._endpoint.json(answer)
-        try:
-            return estimated(reply_of(data, answer.latency_ms), request)
-        except Unusable as unusable:
-            self._endpoint.unusable(unusable, unusable.reply and estimated(unusable.reply, request))
+        return self._reply(answer, request, reply_of)
 
     def _send(self, client: OpenAI, body: dict[str, Any], limit: float) -> AbstractContextManager[Response]:
         # As extra_body it is sent as it is; the SDK's own walk through typed arguments would cost 4 ms a call.
