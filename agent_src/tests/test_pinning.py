@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 
 from agent_lab import LIST, READ
 from glasslab import pinning, pins
+from glasslab.cli import main
 from glasslab.settings import Settings
+from glasslab.toolbox import ServerCommand, Toolbox
+from glasslab.toolset import Member, Toolset
 from glasslab.tooltypes import ServerInfo
 
 SEND: dict[str, Any] = {
@@ -138,3 +142,24 @@ def test_a_lock_that_cannot_be_written_is_one_line(
     monkeypatch.setattr(pins, "LOCK_FILE", tmp_path / "no" / "folder" / "lock.json")
     assert pin(tools=[LIST, READ]) == 2
     assert "No such file or directory; pin from a checkout" in capsys.readouterr().err
+
+
+def test_prompts_are_pinned_beside_the_tools_and_resources_are_shown(
+    lock_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole command, on one server with everything: what it pins is what `ask --prompt` compares with."""
+    fake = ServerCommand(sys.executable, (str(Path(__file__).parent / "fake_tool_server.py"),))
+    settings = Settings.model_construct(max_tools=20, tool_mix="warn", mcp_server="unix:/s")
+    monkeypatch.setattr("glasslab.settings.Settings.load", lambda: settings)
+    monkeypatch.setattr(
+        "glasslab.assembly.toolbox_maker", lambda _: lambda: Toolset([Member(Toolbox(fake, timeout=20), "web")])
+    )
+    assert main(["pin"]) == 0
+    err = capsys.readouterr().err
+    assert "glasslab: resource web/file:///a.md" in err
+    assert "pinned review in " in err
+    lock = pins.read_lock(lock_file)
+    assert list(lock) == ["web", "web@prompts"]
+    assert lock["web@prompts"]["shown"]["tools"]["review"]["arguments"] == [{"name": "city", "required": True}]
+    assert main(["pin", "--server", "web@prompts", "--diff"]) == 0
+    assert "the tools of 'web@prompts' are the pinned ones" in capsys.readouterr().err
