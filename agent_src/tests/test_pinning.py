@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,7 @@ def test_prompts_are_pinned_beside_the_tools_and_resources_are_shown(
     fake = ServerCommand(sys.executable, (str(Path(__file__).parent / "fake_tool_server.py"),))
     settings = Settings.model_construct(max_tools=20, tool_mix="warn", mcp_server="unix:/s")
     monkeypatch.setattr("glasslab.settings.Settings.load", lambda: settings)
+    monkeypatch.setattr(pins, "read_lock", partial(pins.read_lock, lock_file))
     monkeypatch.setattr(
         "glasslab.assembly.toolbox_maker", lambda _: lambda: Toolset([Member(Toolbox(fake, timeout=20), "web")])
     )
@@ -158,7 +160,7 @@ def test_prompts_are_pinned_beside_the_tools_and_resources_are_shown(
     err = capsys.readouterr().err
     assert "glasslab: resource web/file:///a.md" in err
     assert "pinned review in " in err
-    lock = pins.read_lock(lock_file)
+    lock = pins.read_lock()
     assert list(lock) == ["web", "web@prompts"]
     assert lock["web@prompts"]["shown"]["tools"]["review"]["arguments"] == [{"name": "city", "required": True}]
     assert main(["pin", "--server", "web@prompts", "--diff"]) == 0
