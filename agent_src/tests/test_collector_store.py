@@ -209,6 +209,32 @@ def test_every_query_is_answered_by_the_index_that_is_for_it(store: Store, monke
             assert "events_by_sourcetype" in plan, (query, plan)
 
 
+ODD = [
+    '{"kind":"\\ud800"}',
+    "a\x00b",
+    '{"kind":"x"}\x00',
+    '{"kind":' + "[" * 3000 + "]" * 3000 + "}",
+    '{"kind":1e999}',
+    '"kind"',
+    '{"kind":{"a":1},"kind":null}',
+    '{"kind":"\\u0000"}',
+    "{kind:'x'}",
+    '{"kind":' + "9" * 5000 + "}",
+    "\ufeff{}",
+    "{" * 100_000,
+]
+
+
+def test_no_text_keeps_those_beside_it_from_being_stored(store: Store) -> None:
+    """The list's index looks into each event: it must bear whatever a token's holder sends."""
+    events = [
+        replace(EVENT, sourcetype="agent:session", session_id=f"s{number}", raw=raw) for number, raw in enumerate(ODD)
+    ]
+    store.add([*events, replace(EVENT, raw="beside")])
+    assert texts(store) == [*ODD, "beside"]
+    assert data.sessions(store).items == []
+
+
 def test_what_a_page_lists_is_found_by_an_index(store: Store) -> None:
     store.add(
         [replace(EVENT, sourcetype="agent:network", raw=raw) for raw in ('{"kind":"network.receipt"}', "no JSON")]
