@@ -15,11 +15,12 @@ PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
 GIVEN := QUESTION SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
-GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT WEB_PORT
-GIVEN += SPLUNK_URL SPLUNK_SSH SPLUNK_APP SPLUNK_TOKEN SPLUNK_TOKEN_FILE HEC_URL HEC_CA HEC_INDEX HEC_TOKEN HEC_TOKEN_FILE
-GIVEN += HEC_TOKEN_ACK HEC_TOKEN_ACK_FILE HEC_TOKEN_DISABLED HEC_TOKEN_DISABLED_FILE
+GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT WEB_PORT SPLUNK_WEB_PORT
+# For verify-splunk alone, and not exported: an empty HEC_TOKEN would be a setting to every other verb.
+LIVE := SPLUNK_URL SPLUNK_APP SPLUNK_TOKEN SPLUNK_TOKEN_FILE HEC_URL HEC_CA HEC_INDEX HEC_TOKEN HEC_TOKEN_FILE
+LIVE += HEC_TOKEN_ACK HEC_TOKEN_ACK_FILE HEC_TOKEN_DISABLED HEC_TOKEN_DISABLED_FILE
 # As it was typed: of a value given on its command line, make would expand what follows a dollar sign, and run $$(shell ...).
-$(foreach name,$(GIVEN),$(if $(filter command,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
+$(foreach name,$(GIVEN) $(LIVE),$(if $(filter command,$(origin $(name))),$(eval override $(name) := $$(value $(name)))$(eval export $(name))))
 export $(GIVEN)
 
 # The lab is root's. Of the user's environment stay HOME, for ~/lab/.env is the user's, and what says where packages come from.

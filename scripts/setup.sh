@@ -54,7 +54,7 @@ esac
 # The browser that tests look at the log's page with. Ubuntu's package is a snap: there it is the build that playwright brings.
 browser() {
     [ "$1" = --with-tests ] || return 0
-    install_packages libnss3-tools
+    install_packages libnss3-tools fonts-dejavu-core
     if command -v chromium >/dev/null 2>&1; then return 0; fi
     if ! grep -q '^ID=ubuntu$' /etc/os-release; then install_packages chromium; return 0; fi
     say "installing playwright's Chromium and what it needs (make destroy leaves them)"
