@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
+import yaml
 
 import seeds
 
@@ -28,6 +29,9 @@ BIN = ROOT / ".venv/bin"
 LOG, MODEL = "10.0.2.100", "10.0.2.101"
 BOOT_SECONDS = 600
 SSH_SECONDS = 30
+# An instruction takes 2 to the power of this many nanoseconds of the machine's own time: a processor of 250 MIPS, about
+# what emulation makes of a core that has nothing else to do.
+NANOSECONDS_SHIFT = 2
 
 
 class ProofError(Exception):
@@ -74,6 +78,7 @@ class Surroundings:
     log_port: int = field(default_factory=free_port)
     search_port: int = field(default_factory=free_port)
     model_port: int = field(default_factory=free_port)
+    web_port: int = field(default_factory=free_port)
     tokens: dict[str, str] = field(default_factory=lambda: {name: str(uuid.uuid4()) for name in ("agent", "mcp")})
     search_token: str = field(default_factory=lambda: secrets.token_hex(20))
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -88,9 +93,14 @@ class Surroundings:
         texts = [(self.place / name).read_text(encoding="ascii") for name in ("server.crt", "server.key")]
         (auth / "server.pem").write_text("".join(texts), encoding="ascii")
         loader = jinja2.FileSystemLoader(ROOT / "roles/splunk/templates")
-        # No HTML: these are Splunk's .conf files.
-        templates = jinja2.Environment(loader=loader, trim_blocks=True, autoescape=False)  # noqa: S701
-        given = {
+        templates = jinja2.Environment(
+            loader=loader,
+            trim_blocks=True,
+            autoescape=False,  # noqa: S701 - no HTML: these are Splunk's .conf files
+            undefined=jinja2.StrictUndefined,
+        )
+        defaults = yaml.safe_load((ROOT / "roles/splunk/defaults/main.yml").read_text(encoding="utf-8"))
+        given = defaults | {
             "ansible_managed": "proof",
             "splunk_home": str(home),
             "splunk_index": "agents",
@@ -99,6 +109,7 @@ class Surroundings:
             "splunk_hec_port": self.log_port,
             "splunk_management_port": self.search_port,
             "splunk_hec_tokens": self.tokens,
+            "splunk_web_port": self.web_port,
         }
         for name in ("indexes.conf", "inputs.conf", "server.conf", "web.conf"):
             text = templates.get_template(f"{name}.j2").render(given).replace("0.0.0.0:", "127.0.0.1:")
@@ -176,7 +187,9 @@ class Guest:
             f",guestfwd=tcp:{LOG}:8088-{door} {self.surroundings.log_port}"
             f",guestfwd=tcp:{MODEL}:443-{door} {self.surroundings.model_port}"
         )
-        argv = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", "Nehalem"]
+        # Its clock counts instructions: what it has to do in time, it does, however little of a processor it gets.
+        argv = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=single,tb-size=512", "-cpu", "Nehalem"]
+        argv += ["-icount", f"shift={NANOSECONDS_SHIFT}"]
         argv += ["-smp", "2", "-m", str(self.memory), "-display", "none", "-serial", f"file:{self.place}/console.log"]
         argv += ["-drive", f"file={self.place}/disk.qcow2,if=virtio,cache=unsafe,discard=unmap"]
         argv += ["-drive", f"file={self.place}/seed.iso,if=virtio,format=raw,readonly=on"]
