@@ -132,3 +132,25 @@ def test_the_limits_themselves_are_fine() -> None:
     assert parse('{"a": 9223372036854775807}') == {"a": 2**63 - 1}
     nested = "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)
     assert list(parse('{"a": ' + nested + "}")) == ["a"]
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "1" + "}" * levels
+
+
+BOUNDS = {
+    "characters": ('{"a":"' + "x" * (65_536 - 8) + '"}', '{"a":"' + "x" * (65_536 - 7) + '"}', "too_long"),
+    "levels": (nested(32), nested(33), "too_deep"),
+    "of a name": ('{"' + "k" * 1_000 + '":1}', '{"' + "k" * 1_001 + '":1}', "too_long"),
+    "upwards": ('{"a":9223372036854775807}', '{"a":9223372036854775808}', "integer_too_large"),
+    "downwards": ('{"a":-9223372036854775808}', '{"a":-9223372036854775809}', "integer_too_large"),
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_the_bounds_are_where_they_are_said_to_be(bound: str) -> None:
+    taken, refused, reason = BOUNDS[bound]
+    assert parse(taken) == json.loads(taken)
+    with pytest.raises(ArgumentError) as caught:
+        parse(refused)
+    assert caught.value.reason == reason
