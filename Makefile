@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
-GIVEN := QUESTION SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
+GIVEN := QUESTION ID WHY SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
 GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT WEB_PORT SPLUNK_WEB_PORT
 # For verify-splunk alone, and not exported: an empty HEC_TOKEN would be a setting to every other verb.
 LIVE := SPLUNK_URL SPLUNK_APP SPLUNK_TOKEN SPLUNK_TOKEN_FILE HEC_URL HEC_CA HEC_INDEX HEC_TOKEN HEC_TOKEN_FILE
@@ -41,6 +41,15 @@ demo: root setup-lab ## Build the lab, ask the sample question, show the frames 
 
 ask: root setup ## Ask the lab's agent: make ask QUESTION="..." [INVENTORY=inventories/proxmox]
 	@$(AS_ROOT) $(PYTHON) scripts/ask.py
+
+approvals: root setup ## The tool calls that wait for a person (docs/approvals.md)
+	@$(AS_ROOT) $(PYTHON) scripts/approvals.py approvals
+
+approve: root setup ## Let one that waits be made, as it is shown: make approve ID=...
+	@$(AS_ROOT) $(PYTHON) scripts/approvals.py approve
+
+deny: root setup ## Deny one that waits: make deny ID=... [WHY="..."]
+	@$(AS_ROOT) $(PYTHON) scripts/approvals.py deny
 
 trace: root setup ## Show a session frame by frame: make trace [SESSION=...]
 	@$(AS_ROOT) $(PYTHON) scripts/trace.py trace
@@ -122,4 +131,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests template test test-emulated verify-proxmox soak bench lint unit lock root help verify-splunk web
+.PHONY: demo ask approvals approve deny trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests template test test-emulated verify-proxmox soak bench lint unit lock root help verify-splunk web

@@ -73,16 +73,23 @@ def ssh(machine: str, *command: str) -> list[str]:
     return ["ssh", "-F", str(SSH_CONFIG), machine, "--", *command]
 
 
-def ask(question: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Put a question to the lab's agent. The question goes by stdin: it is nobody's business in a process list."""
+def agents_glasslab(*words: str) -> list[str]:
+    """The command line that runs glasslab on the agent's machine. A shell there reads the words."""
+    other = lab_of_inventory()
+    return [*other.ssh, "--", GLASSLAB, *words] if other else ssh("agent", GLASSLAB, *words)
+
+
+def ask(question: str, *options: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    """Put a question to the lab's agent. The question goes by stdin: it is nobody's business in a process list.
+
+    `stderr` is a descriptor to write to what is said on the way, which may be long: a call can wait for an approval.
+    """
     try:
         question.encode()
     except UnicodeEncodeError:
         fail("the question is not UTF-8; write it in a UTF-8 terminal, or convert it with iconv")
-    question_to = (GLASSLAB, "ask", "--socket", SOCKET, *options, "-")
-    other = lab_of_inventory()
-    command = [*other.ssh, "--", *question_to] if other else ssh("agent", *question_to)
-    return subprocess.run(command, input=question, text=True, capture_output=True, check=False)
+    command = agents_glasslab("ask", "--socket", SOCKET, *options, "-")
+    return subprocess.run(command, input=question, text=True, stdout=subprocess.PIPE, stderr=stderr, check=False)
 
 
 def need_ssh(done: subprocess.CompletedProcess[str]) -> None:

@@ -255,9 +255,10 @@ def test_an_answer_is_shown_by_the_terminal_and_never_obeyed(tmp_path: Path) -> 
     """A compromised agent's machine may send anything: `make demo` and `make ask` escape it on this side."""
     said = f"print(__import__('demo').folded({HOSTILE!r}))"
     asked = (
-        "import subprocess, lab, ask;"
+        "import os, subprocess, lab, ask;"
         "ask.need_lab = lambda: None;"
-        f"ask.ask = lambda question: subprocess.CompletedProcess([], 0, {HOSTILE!r}, {HOSTILE!r});"
+        f"tell = lambda stderr: os.write(stderr, {HOSTILE!r}.encode());"
+        f"ask.ask = lambda question, stderr: subprocess.CompletedProcess([tell(stderr)], 0, {HOSTILE!r});"
         "ask.main()"
     )
     for code in (said, asked):
