@@ -92,11 +92,10 @@ def test_the_services_users_cannot_log_in(machine: str, name: str) -> None:
 @pytest.mark.parametrize(("machine", "unit"), SERVICES)
 def test_sandbox_is_configured(machine: str, unit: str) -> None:
     assert properties(machine, unit, *SANDBOX) == SANDBOX
-    # The MCP server checks who connects, which it could not see from a user namespace of its own, and reads by openat2.
-    other = "no" if unit == "glasslab-files.service" else "yes"
+    # Agent and MCP server see who connects, which they could not from a user namespace; the latter reads by openat2.
     assert properties(machine, unit, "PrivateUsers", "RestrictSUIDSGID") == {
-        "PrivateUsers": other,
-        "RestrictSUIDSGID": other,
+        "PrivateUsers": "no" if machine == "agent" else "yes",
+        "RestrictSUIDSGID": "no" if unit == "glasslab-files.service" else "yes",
     }
     assert properties(machine, unit, "CapabilityBoundingSet") == {"CapabilityBoundingSet": ""}
 
@@ -229,6 +228,16 @@ def test_the_environment_that_a_tool_inherits_holds_no_secret_file_of_the_other(
     ).stdout
     assert "HEC_TOKEN_MCP_FILE=" in environ
     assert "MODEL" not in environ
+
+
+def test_who_may_decide_about_calls_and_who_may_not() -> None:
+    """By the kernel's word: root may, the service's own user may, and another that reaches the socket may not."""
+    listed = "/opt/glasslab/venv/bin/glasslab approvals"
+    assert on("agent", listed).stdout == "nothing waits for an approval\n"
+    for user, status in (("glasslab-agent", 0), ("glasslab-files", 1)):
+        done = on("agent", f"setpriv --reuid={user} --regid=glasslab-agent --clear-groups {listed}", check=False)
+        assert done.returncode == status, done.stderr
+        assert ("may not approve here" in done.stderr) is (status == 1)
 
 
 @pytest.mark.parametrize(("machine", "unit"), SERVICES)
