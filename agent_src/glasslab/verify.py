@@ -42,7 +42,9 @@ if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 # These always end a commit, so they are always signed. (What guardrails find in a question follows session.start.)
-COMMIT_ENDS: Final = frozenset({"session.end", "llm.request", "server.start", "server.list_files", "server.read_file"})
+COMMIT_ENDS: Final = frozenset(
+    {"session.end", "llm.request", "approval.request", "server.start", "server.list_files", "server.read_file"}
+)
 WRITERS: Final = (AGENT, MCP, HYPERVISOR, VERIFIER)
 
 

@@ -292,3 +292,22 @@ def test_no_agent_speaks_in_a_session_of_another_host() -> None:
     forged = stored("host-1", "agent", ("session.start", {"model": "m", "question_sha256": "0"}))
     named = problems(verify_session("host-1", [*stored("host-1", "mcp", START), *forged], PUBLIC))
     assert "session: a frame of agent in a session named host-1: one of the two is forged" in named
+
+
+def test_what_a_person_was_asked_is_signed() -> None:
+    """A person is asked after the request's commit, which is signed: a request that nobody signed was put there."""
+    chain = Chain(SESSION, "agent", KEYS["agent"])
+    start = dict.fromkeys(KINDS["session.start"].fields)
+    request, decision, end = (
+        frame(kind, step=1, **dict.fromkeys(KINDS[kind].fields))
+        for kind in ("approval.request", "approval.decision", "session.end")
+    )
+    events = [*chain.seal([frame("session.start", step=0, **start)]), *chain.seal([request])]
+    events += chain.seal([decision, end])
+    first = make_session(KEYS, full=False)[0]
+    stored = [replace(first, event=event) for event in events]
+    assert problems(check(stored)) == []
+    number = place(stored, "agent", 2)
+    stored[number] = replace(stored[number], event={k: v for k, v in stored[number].event.items() if k != "sig"})
+    reseal(stored, "agent")
+    assert "agent 2: approval.request ends a commit and is not signed" in problems(check(stored))
