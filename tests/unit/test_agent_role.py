@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
-from ansible.template import Templar
+from ansible.template import Templar, trust_as_template
 
 from glasslab.settings import ServerSettings, Settings
 
@@ -30,6 +30,7 @@ LEFT_OUT = {
     "SIGNING_KEY_MCP_FILE": "the tool server's own",
     "LAB_DOCUMENTS": "the tool server's own: the agent has no documents",
     "LAB_NOTES": "the notes server's own",
+    "LAB_SPANS": "spans would be a further way out of the appliance, and their SDK is not in its lock",
     "LAB_OUTBOX": "the outbox's own",
     "MAX_TOOLS": "for `glasslab pin`, which runs in a checkout",
     "TOOL_MIX": "for `glasslab pin`, which runs in a checkout",
@@ -49,11 +50,9 @@ def rendered(template: str, **given: Any) -> str:
     loader = DataLoader()
     loader.set_basedir(str(ROLE / "templates"))
     templar = Templar(loader=loader, variables={**variables(**given), "playbook_dir": str(ROLE / "templates")})
-    with templar.set_temporary_context(searchpath=[str(ROLE / "templates")]):
-        path = ROLE / "templates" / template
-        from ansible.template import trust_as_template
-
-        return str(templar.template(trust_as_template(path.read_text(encoding="utf-8")), escape_backslashes=False))
+    templar = templar.copy_with_new_env(searchpath=[str(ROLE / "templates")])
+    text = (ROLE / "templates" / template).read_text(encoding="utf-8")
+    return str(templar.template(trust_as_template(text), escape_backslashes=False))
 
 
 def environment(unit: str) -> dict[str, str]:
