@@ -121,6 +121,13 @@ lint: setup ## ansible-lint, yamllint, ruff, mypy; the Splunk app, also by splun
 unit: setup ## The Python package's tests
 	@$(PYTHON) scripts/test.py unit
 
+coverage: setup ## How much of agent_src its tests run, their programs included; at least 95 %
+	@COVERAGE_FILE=$$(mktemp -d)/coverage .venv/bin/pytest -q -p no:cacheprovider -n 2 --dist loadfile --cov \
+		--cov-config=agent_src/pyproject.toml --cov-report=term --cov-fail-under=95 agent_src/tests
+
+mutants: setup ## Small changes of what must not fail, each of which a test has to notice: make mutants [MODULE=glasslab.policy]
+	@$(PYTHON) tests/mutants.py $(MODULE)
+
 lock: setup ## Renew the hash-locked requirements
 	@scripts/lock.sh
 
@@ -131,4 +138,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask approvals approve deny trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests template test test-emulated verify-proxmox soak bench lint unit lock root help verify-splunk web
+.PHONY: demo ask approvals approve deny trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests template test test-emulated verify-proxmox soak bench lint unit coverage mutants lock root help verify-splunk web

@@ -1,0 +1,214 @@
+"""Mutation testing of what must not fail: one small change at a time, and some test has to notice it.
+
+`tests/mutants.py [MODULE ...]` changes each operator, constant, condition, call and return of the modules in SUBJECTS
+and runs their tests on it, in a fork of a process in which the libraries are loaded already. A survivor is a change
+that no test noticed; each has to stand in docs/mutants.md with its reason, and each that stands there has to survive.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+LISTED: Final = ROOT / "docs" / "mutants.md"
+TESTS: Final = ROOT / "agent_src" / "tests"
+SECONDS: Final = 120  # a mutant that never ends is noticed too
+AT_ONCE: Final = 2
+# module -> the tests that are to notice
+SUBJECTS: Final = {
+    "glasslab.arguments": ["test_arguments.py"],
+    "glasslab.policy": ["test_agent_limits.py", "test_approval_rules.py", "test_approvals.py"],
+    "glasslab.recorder": ["test_recorder.py", "test_spans.py"],
+    "glasslab.servers.sandbox": ["test_sandbox.py", "test_servers_files.py"],
+}
+# Loaded once, before the forks; nothing of glasslab's may be among them.
+LIBRARIES: Final = ("pytest", "requests", "cryptography.x509", "openai", "mcp", "mcp.server", "pydantic_settings")
+
+COMPARE: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+BINARY: Final[dict[type[ast.operator], type[ast.operator]]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+
+
+def changed(node: ast.AST) -> Iterator[ast.AST]:
+    """Each node that can stand in the place of this one."""
+    new: Any = copy.deepcopy(node)
+    match node:
+        case ast.Compare(ops=[op]) if type(op) in COMPARE:
+            new.ops = [COMPARE[type(op)]()]
+            yield new
+        case ast.BoolOp():
+            new.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+            yield new
+        case ast.UnaryOp(op=ast.Not()):
+            yield new.operand
+        case ast.BinOp() if type(node.op) in BINARY:
+            new.op = BINARY[type(node.op)]()
+            yield new
+        case ast.Constant(value=bool()):
+            new.value = not node.value
+            yield new
+        case ast.Constant(value=int() | float()):
+            new.value = node.value + 1  # type: ignore[operator]  # a number, as the pattern says
+            yield new
+        case ast.Return(value=ast.expr()):
+            new.value = ast.Constant(None)
+            yield new
+        case ast.Expr(value=ast.Call()) | ast.Raise():
+            yield ast.Pass()
+
+
+class _Put(ast.NodeTransformer):
+    def __init__(self, number: int, node: ast.AST) -> None:
+        self.number, self.node, self.seen = number, node, -1
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        self.seen += 1
+        return self.node if self.seen == self.number else super().generic_visit(node)
+
+
+def mutants(source: str) -> Iterator[tuple[str, ast.Module]]:
+    """Each mutant of a module: its name (the line, what was there, what is there now) and its tree."""
+    tree, lines = ast.parse(source), source.splitlines()
+    numbers = _numbered(tree)
+    for number, node in numbers:
+        for new in changed(node):
+            if ast.dump(new) == ast.dump(node):
+                continue
+            was, now = (re.sub(r"\s+", " ", ast.unparse(item))[:90] for item in (node, new))
+            whole = _Put(number, ast.copy_location(new, node)).visit(copy.deepcopy(tree))
+            line = lines[getattr(node, "lineno", 1) - 1].strip()[:70]
+            yield f"`{line}`: `{was}` -> `{now}`", ast.fix_missing_locations(whole)
+
+
+def _numbered(tree: ast.Module) -> list[tuple[int, ast.AST]]:
+    """The nodes by the order in which _Put sees them; those that only describe (types, decorators) are left out."""
+    found: list[tuple[int, ast.AST]] = []
+    count = -1
+
+    def visit(node: ast.AST, described: bool) -> None:
+        nonlocal count
+        count += 1
+        if not described:
+            found.append((count, node))
+        for name, field in ast.iter_fields(node):
+            typed = described or name in ("annotation", "returns", "type_params", "decorator_list")
+            for child in field if isinstance(field, list) else [field]:
+                if isinstance(child, ast.AST):
+                    visit(child, typed)
+
+    visit(tree, False)
+    return found
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Gives a module the mutant's code."""
+
+    def __init__(self, name: str, file: Path, tree: ast.Module) -> None:
+        self.name, self.file, self.tree = name, file, tree
+
+    def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        """The one module, and no other."""
+        return importlib.machinery.ModuleSpec(name, self, origin=str(self.file)) if name == self.name else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the mutant."""
+        module.__file__ = str(self.file)
+        exec(compile(self.tree, str(self.file), "exec"), module.__dict__)
+
+
+def begin(name: str, tree: ast.Module) -> int:
+    """Run the module's tests on a mutant, in a fork; its process id. It ends with 0 when none of them noticed."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setpgid(0, 0)  # what its tests start goes with it
+            null = os.open(os.devnull, os.O_RDWR)
+            for stream in (0, 1, 2):
+                os.dup2(null, stream)
+            signal.alarm(SECONDS)
+            sys.meta_path.insert(0, _Finder(name, file_of(name), tree))
+            import pytest
+
+            tests = [str(TESTS / test) for test in SUBJECTS[name]]
+            os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests])))
+        except BaseException:
+            os._exit(1)
+    return pid
+
+
+def survivors_of(name: str) -> tuple[list[str], int]:
+    """The mutants of a module that no test noticed, and how many there are."""
+    left: list[str] = []
+    running: dict[int, str] = {}
+    found = list(mutants(file_of(name).read_text(encoding="utf-8")))
+    for what, tree in [*found, *[("", None)] * AT_ONCE]:
+        if len(running) == AT_ONCE or tree is None:
+            if not running:
+                break
+            pid, status = os.wait()
+            done = running.pop(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            if status == 0:
+                left.append(f"{name}: {done}")
+                print(f"    survived: {done}", flush=True)
+        if tree is not None:
+            running[begin(name, tree)] = what
+    return left, len(found)
+
+
+def file_of(name: str) -> Path:
+    """The module's file."""
+    return ROOT / "agent_src" / (name.replace(".", "/") + ".py")
+
+
+def listed() -> set[str]:
+    """The survivors that docs/mutants.md gives a reason for, in its table: module, change, reason."""
+    rows = re.findall(r"^\| (glasslab\.\S+) \| (.*?) \| .+ \|$", LISTED.read_text(encoding="utf-8"), re.MULTILINE)
+    return {f"{module}: {change}".replace("\\|", "|") for module, change in rows}
+
+
+def main() -> None:
+    """Try every mutant; exit 1 when the survivors are not those that are listed."""
+    chosen = sys.argv[1:] or list(SUBJECTS)
+    if unknown := [name for name in chosen if name not in SUBJECTS]:
+        sys.exit(f"mutants.py: {', '.join(unknown)}: not among {', '.join(SUBJECTS)}")
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.path.insert(0, str(TESTS))
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    survivors: set[str] = set()
+    total = 0
+    for name in chosen:
+        left, count = survivors_of(name)
+        print(f"{name}: {count} mutants, {len(left)} survived", flush=True)
+        survivors |= set(left)
+        total += count
+    known = {item for item in listed() if item.split(":")[0] in chosen}
+    for item in sorted(survivors - known):
+        print(f"FAILED survived, and not in docs/mutants.md: {item}")
+    for item in sorted(known - survivors):
+        print(f"FAILED in docs/mutants.md, and noticed: {item}")
+    print(f"{total - len(survivors)} noticed, {len(survivors)} survived of {total}")
+    sys.exit(survivors != known)
+
+
+if __name__ == "__main__":
+    main()
