@@ -121,7 +121,8 @@ class Running:
     def __init__(self, home: Path, *, profile: bool = False) -> None:
         """Start it; the ports of HEC, search and page are known then."""
         self.told: Any = multiprocessing.Queue()
-        self.process = multiprocessing.Process(target=collector, args=(str(home), self.told, profile))
+        # A daemon: a measurement that fails leaves none behind.
+        self.process = multiprocessing.Process(target=collector, args=(str(home), self.told, profile), daemon=True)
         self.process.start()
         self.ports: list[int] = self.told.get(timeout=120)
         self.profile = profile
@@ -139,7 +140,7 @@ def rate(ca: Path, running: Running, bodies: list[tuple[int, bytes]]) -> tuple[f
     """Events and requests a second that all clients had acknowledged."""
     told: Any = multiprocessing.Queue()
     arguments = (running.ports[0], str(ca), bodies, SECONDS, told)
-    clients = [multiprocessing.Process(target=client, args=arguments) for _ in range(CLIENTS)]
+    clients = [multiprocessing.Process(target=client, args=arguments, daemon=True) for _ in range(CLIENTS)]
     for one in clients:
         one.start()
     found = [told.get(timeout=60) for _ in clients]
