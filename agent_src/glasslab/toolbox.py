@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from glasslab.mcp_session import HostSession
 
 REQUEST_TIMEOUT: Final = 30.0  # seconds; more than the server's own deadline towards its log
-_CLOSE_GRACE: Final = 1.0  # seconds for a server to leave after its connection ended, and again after SIGTERM
+_CLOSE_GRACE: Final = 2.0  # seconds for a server to leave after its connection ended, and again after SIGTERM
 _INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TZ", "USER")
 _STDERR_TAIL: Final = 2_000
 

@@ -100,18 +100,18 @@ def test_the_other_limits(bench: Bench, setting: str, value: int, status: str) -
 
 
 def test_seconds_cut_a_model_call_short(bench: Bench) -> None:
-    outcome = bench.run({**ANSWER, "delay": 0.9}, max_seconds=0.4)
+    outcome = bench.run({**ANSWER, "delay": 6}, max_seconds=0.4)
     assert_recorded(bench, outcome, "deadline_reached", "deadline_reached")
-    assert outcome.seconds < 0.8
+    assert outcome.seconds < 6
 
 
 def test_cancelled_while_the_model_thinks(bench: Bench) -> None:
     stop = threading.Event()
     timer = threading.Timer(0.3, stop.set)
     timer.start()
-    outcome = bench.run({**ANSWER, "delay": 0.9}, stop=stop)
+    outcome = bench.run({**ANSWER, "delay": 6}, stop=stop)
     assert_recorded(bench, outcome, "cancelled", "cancelled")
-    assert outcome.seconds < 0.8
+    assert outcome.seconds < 6
     assert EXIT_CODES[outcome.status] == 8
 
 

@@ -76,7 +76,7 @@ def test_an_answer_without_an_end(
     model.open()  # what it imports takes its time on a busy machine
     began = time.monotonic()
     problem = model.problem()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert problem is not None
     assert said in problem
     assert b"accept-encoding: identity" in server.request.lower()

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,11 +140,9 @@ def test_the_first_20_000_bytes_of_a_gigabyte(sandbox: Sandbox, docs: Path) -> N
     with (docs / "big.md").open("wb") as big:
         big.write(b"x" * MAX_READ_BYTES + b"y")
         big.truncate(1_000_000_000)
-    began = time.monotonic()
     document = sandbox.read("big.md")
     assert (document.text, document.bytes_read) == ("x" * 20_000, 20_000)
     assert document.bytes_total == 1_000_000_000
-    assert time.monotonic() - began < 1
 
 
 def test_what_is_not_utf8_is_replaced(sandbox: Sandbox, docs: Path) -> None:

@@ -58,7 +58,7 @@ def test_what_the_schema_refuses(arguments: dict[str, Any], schema: Any, reason:
     assert caught.value.reason == reason
     assert words in str(caught.value)
     assert len(str(caught.value)) < 500
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

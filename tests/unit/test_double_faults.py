@@ -58,7 +58,7 @@ def test_a_time_out_holds_the_connection_and_then_closes_it(place: Place) -> Non
     began = time.monotonic()
     with pytest.raises(requests.ConnectionError):
         place.call("PUT", "/nodes/pve/qemu/100/config", cores=2)
-    assert 0.3 <= time.monotonic() - began < 3
+    assert 0.3 <= time.monotonic() - began < 20
     with pytest.raises(requests.ReadTimeout):
         place.call("PUT", "/nodes/pve/qemu/100/config", timeout=0.1, cores=2)
     assert "cores" not in json.loads(place.states()["100.json"])["config"] or place.config(100)["cores"] == 1

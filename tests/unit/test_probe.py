@@ -33,16 +33,16 @@ def test_probe_tells_open_refused_and_silent() -> None:
     assert all(one["mark"] > 0 for one in seen)
 
 
-@pytest.mark.parametrize(("patient", "seconds"), [(True, 0.9), (False, 0.3)])
-def test_a_patient_probe_waits_three_times_as_long(patient: bool, seconds: float) -> None:
+@pytest.mark.parametrize(("patient", "least", "most"), [(True, 1.5, 20), (False, 0.5, 1.5)])
+def test_a_patient_probe_waits_three_times_as_long(patient: bool, least: float, most: float) -> None:
     import socket
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
         mute.bind(("127.0.0.1", 0))
         door = {**doors.door("127.0.0.1", "udp", mute.getsockname()[1]), "patient": patient}
         began = time.monotonic()
-        assert prober.knock(door, 0.3)["answer"] == "silent"
-    assert seconds <= time.monotonic() - began < seconds + 0.6
+        assert prober.knock(door, 0.5)["answer"] == "silent"
+    assert least <= time.monotonic() - began < most
 
 
 def knocked(prepare: str, *wanted: dict[str, Any], **order: Any) -> dict[str, str]:

@@ -172,8 +172,8 @@ def test_interrupted(number: signal.Signals) -> None:
         process.stdout.readline()
         began = time.monotonic()
         process.send_signal(number)
-        _, said = process.communicate(timeout=10)
-    assert time.monotonic() - began < 5
+        _, said = process.communicate(timeout=25)
+    assert time.monotonic() - began < 20
     assert (process.returncode, said) == (130, "glasslab: interrupted; the same command goes on from there\n")
 
 

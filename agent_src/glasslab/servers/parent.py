@@ -25,7 +25,7 @@ from glasslab.servers import process
 from glasslab.servers.files import FilesServer
 
 _FIRST_SYSTEMD_FD: Final = 3
-_STOP_GRACE: Final = 2.0  # seconds for children to end after SIGTERM
+_STOP_GRACE: Final = 5.0  # seconds for children to end after SIGTERM
 _WARM_SECONDS: Final = 2.0
 _RETRY: Final = 1.0  # seconds until a fork that failed is tried again
 _MAX_EARLY_DEATHS: Final = 5  # forks that fail, and spares that end without a connection, one after the other
