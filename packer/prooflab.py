@@ -105,6 +105,9 @@ class Surroundings:
         given = defaults | {
             "ansible_managed": "proof",
             "splunk_home": str(home),
+            "splunk_enterprise": False,
+            "splunk_hec_accept_from": [],
+            "splunk_hec_ack": False,
             "splunk_index": "agents",
             "splunk_index_days": 1,
             "splunk_index_max_mb": 100,

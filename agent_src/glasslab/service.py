@@ -59,11 +59,14 @@ class Service:
         self._slots = threading.BoundedSemaphore(MAX_ASKS)
         self._clients: dict[int, tuple[socket.socket, threading.Event]] = {}
         self._done: list[int] = []
-        self._stopping = False
+        self._stopping = self._draining = False
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; running questions are cancelled and record their end."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Serve until SIGTERM or SIGINT; running questions are cancelled and record their end.
+
+        SIGUSR1 ends it too, but only once the questions that run have their answer; new ones are not taken.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, self._on_signal)
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
@@ -71,8 +74,8 @@ class Service:
         notify("READY=1")
         watchdog = int(os.environ.get("WATCHDOG_USEC", "0")) // 2000 or None  # milliseconds
         deadline = float("inf")
-        while not self._stopping or (self._clients and time.monotonic() < deadline):
-            events = poll.poll(200 if self._stopping else watchdog)
+        while not self._over(deadline):
+            events = poll.poll(200 if self._stopping or self._draining else watchdog)
             if watchdog:
                 notify("WATCHDOG=1")
             for descriptor, event in events:
@@ -93,8 +96,16 @@ class Service:
         self._listener.close()
         self._path.unlink(missing_ok=True)
 
+    def _over(self, deadline: float) -> bool:
+        if self._stopping:
+            return not self._clients or time.monotonic() >= deadline
+        return self._draining and not self._clients
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stopping = True
+        if number == signal.SIGUSR1:
+            self._draining = True
+        else:
+            self._stopping = True
         self._wake()
 
     def _wake(self) -> None:
@@ -163,6 +174,10 @@ class Service:
         problem = question_problem(question)
         if problem is not None:
             return refused(problem)
+        if self._draining:
+            return unasked(
+                "cancelled", "the service starts anew when the questions that run are answered; ask again then"
+            )
         while not self._slots.acquire(timeout=0.1):
             if stop.is_set():
                 return unasked("cancelled", "cancelled before its turn came; nothing was asked")

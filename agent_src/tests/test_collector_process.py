@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
@@ -372,3 +373,39 @@ def test_events_are_synced_before_the_answer(lab: Lab) -> None:
     assert (mode, synchronous) == ("wal", 2)
     assert json.loads(lab.post(envelope("a")).text)["code"] == 0
     assert lab.rows() == ["a"]
+
+
+def test_sighup_takes_new_tokens_and_keeps_the_old_ones_when_it_cannot_read(tmp_path: Path) -> None:
+    ca = make_home(tmp_path / "splunk")
+    inputs, fresh = tmp_path / "splunk/etc/apps/glasslab/local/inputs.conf", "0a000000-0000-4000-8000-0000000000ff"
+    collector = Process(tmp_path / "splunk", "--host", "127.0.0.1")
+    url = f"{collector.ready()}/services/collector"
+    text = inputs.read_text(encoding="utf-8")
+
+    def answer(token: str) -> int:
+        with session_with(ca) as session:
+            headers = {"Authorization": f"Splunk {token}"}
+            return session.post(url, data=envelope({"n": 1}), headers=headers, timeout=10).status_code
+
+    def told(stream: Any) -> str:
+        collector.process.send_signal(signal.SIGHUP)
+        line: str = stream.readline()
+        return line
+
+    assert (answer(AGENT_TOKEN), answer(fresh)) == (200, 403)
+    inputs.write_text(
+        f"{text}\n[http://agent-next]\ntoken = {fresh}\nindex = agents\nindexes = agents\n", encoding="utf-8"
+    )
+    assert (answer(AGENT_TOKEN), answer(fresh)) == (200, 403), "the file alone changes nothing"
+    while "search" in (line := told(collector.process.stdout)) or "page" in line:
+        pass
+    assert line.startswith("tokens read anew: ")
+    assert "agent-next" in line
+    assert (answer(AGENT_TOKEN), answer(fresh)) == (200, 200)
+    inputs.write_text("[http]\ndisabled = perhaps\n", encoding="utf-8")
+    assert "not read anew: inputs.conf [http] disabled = perhaps" in told(collector.process.stderr)
+    assert (answer(AGENT_TOKEN), answer(fresh)) == (200, 200)
+    inputs.write_text(text.replace(AGENT_TOKEN, fresh), encoding="utf-8")
+    told(collector.process.stdout)
+    assert (answer(AGENT_TOKEN), answer(fresh)) == (403, 200)
+    assert collector.end()[0] == 0

@@ -260,6 +260,38 @@ def test_sigterm_ends_running_questions_on_record_and_a_stale_socket_is_taken_ov
     assert not path.exists()
 
 
+def test_sigusr1_ends_it_once_the_running_question_is_answered(lab: Lab, certificates: Certificates) -> None:
+    path = lab.folder / "drained.sock"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(lab.folder),
+        "HEC_URL": lab.hec.url,
+        "HEC_CA": str(certificates.ca),
+        "HEC_TOKEN": "token-of-the-agent",
+        "MCP_SERVER": f"unix:{lab.folder}/mcp.sock",
+        "MODEL_BASE_URL": lab.models["slow"].url,
+        "MODEL_CA": str(certificates.ca),
+        "LAB_TRACE": "full",
+    }
+    before = len(lab.hec.events("llm.request"))
+    with serving(environment, path) as process, connect(path) as client:
+        client.sendall(question())
+        assert eventually(lambda: len(lab.hec.events("llm.request")) > before)
+        process.send_signal(signal.SIGUSR1)
+        assert json.loads(client.makefile("rb").readline())["status"] == "answered"
+        assert process.wait(timeout=10) == 0
+    assert not path.exists()
+
+
+def test_a_service_that_is_about_to_start_anew_takes_no_question(tmp_path: Path) -> None:
+    agent: Any = None  # it is never asked
+    service = Service(agent, tmp_path / "s")
+    service._on_signal(signal.SIGUSR1, None)
+    told = service._answer("why?", threading.Event(), agent)
+    assert (told["status"], told["session_id"]) == ("cancelled", None)
+    assert "starts anew when the questions that run are answered" in told["problem"]
+
+
 def test_a_question_without_a_thread_to_be_had_is_let_go_and_the_service_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ REFERENCE: Final[dict[str, list[tuple[str, Keys]]]] = {
         (r"[^\[\]]+", _SAVED),
     ],
     "authorize.conf": [
+        ("tokens_auth", _keys(boolean="disabled", text="expiration ephemeralExpiration")),
         (r"role_[a-z0-9_.-]+", _ROLE),
     ],
     "limits.conf": [

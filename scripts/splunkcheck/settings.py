@@ -31,7 +31,7 @@ def _stanza(conf: Conf, stanza: Stanza) -> Iterator[Finding]:
             yield Finding(conf.file, stanza.line, f"[{stanza.name}] has no {key}")
     for key, setting in stanza.settings.items():
         kind = reference.type_of(conf.name, keys, key)
-        if conf.name == "authorize.conf" and kind is None:
+        if stanza.name.startswith("role_") and kind is None:
             if key not in reference.CAPABILITIES:
                 yield Finding(
                     conf.file,
@@ -156,8 +156,9 @@ def _events(conf: Conf) -> Iterator[Finding]:
 
 
 def _roles(conf: Conf) -> Iterator[Finding]:
-    own = {name.removeprefix("role_") for name in conf.stanzas}
-    for stanza in conf.stanzas.values():
+    roles = [stanza for stanza in conf.stanzas.values() if stanza.name.startswith("role_")]
+    own = {stanza.name.removeprefix("role_") for stanza in roles}
+    for stanza in roles:
         for role in re.split(r"[;,\s]+", stanza.get("importRoles")):
             if role and role not in own:
                 word = "may do more than it needs" if role in reference.BUILT_IN_ROLES else "does not exist"

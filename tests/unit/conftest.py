@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     "roles/machine/filter_plugins",
+    "roles/splunk/filter_plugins",
     "roles/network/files",
     "roles/network/filter_plugins",
     "roles/network/library",

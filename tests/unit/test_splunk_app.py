@@ -54,15 +54,17 @@ def test_every_search_is_in_the_page() -> None:
     assert [name for name in names if f"### {name.removeprefix('Glasslab: ')}\n" not in page] == []
 
 
-TEMPLATES = sorted(
-    set((ROOT / "roles/splunk/templates").glob("*.conf.j2")) - {ROOT / "roles/splunk/templates/tmpfiles.conf.j2"}
-)
+# These are for systemd, or not an app's.
+OTHERS = ("tmpfiles.conf.j2", "splunkd-limits.conf.j2", "user-seed.conf.j2")
+TEMPLATES = sorted(path for path in (ROOT / "roles/splunk/templates").glob("*.conf.j2") if path.name not in OTHERS)
 
 
+@pytest.mark.parametrize("mode", ["collector", "enterprise"])
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.stem)
-def test_what_the_role_writes_is_well_formed_too(template: Path) -> None:
+def test_what_the_role_writes_is_well_formed_too(template: Path, mode: str) -> None:
     given = yaml.safe_load((ROOT / "roles/splunk/defaults/main.yml").read_text(encoding="utf-8"))
     given |= {"ansible_managed": "Ansible", "splunk_hec_tokens": {"agent": "a", "mcp": "b"}}
+    given |= {"splunk_enterprise": mode == "enterprise", "splunk_hec_accept_from": ["127.0.0.1", "10.10.10.0/24"]}
     # No HTML: these are Splunk's .conf files.
     places = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
     text = places.from_string(template.read_text(encoding="utf-8")).render(given)

@@ -13,7 +13,7 @@ from typing import Any
 
 from glasslab.collector.conf import ConfError
 from glasslab.collector.config import load_config
-from glasslab.collector.server import search_tokens, start
+from glasslab.collector.server import HecServer, search_tokens, start
 from glasslab.collector.store import FILE, Store, StoreError
 from glasslab.httpserver import ServeError
 
@@ -50,8 +50,22 @@ def notify(state: str) -> None:
             print(f"cannot tell systemd {state}: NOTIFY_SOCKET {address}: {error.strerror}", file=sys.stderr)
 
 
+def reload(home: Path, server: HecServer) -> None:
+    """Take tokens and indexes as the files have them now; what cannot be used changes nothing, and is said."""
+    try:
+        server.reload(load_config(home))
+        print(
+            f"tokens read anew: {', '.join(sorted(token.name for token in server.config.tokens.values()))}", flush=True
+        )
+    except ConfError as error:
+        print(f"glasslab: not read anew: {error}", file=sys.stderr, flush=True)
+
+
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code: 0, or 2 with one line on stderr."""
+    """Serve until SIGTERM or SIGINT; SIGHUP reads tokens and indexes anew.
+
+    Returns the exit code: 0, or 2 with one line on stderr.
+    """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -73,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     for name, server, secure in zip(("HEC", "search", "page"), servers, tls, strict=False):
         address = server.server_address[0]
         print(f"{name} on {'https' if secure else 'http'}://{address}:{server.port}", flush=True)
+    signal.signal(signal.SIGHUP, lambda *_: reload(args.splunk_home, servers[0]))
     notify("READY=1")
     stop.wait()
     notify("STOPPING=1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import time
 from collections.abc import Iterable
@@ -35,6 +36,10 @@ class HecServer(Server):
         context = tls_context(config.certificate) if config.certificate else None
         super().__init__(host, config.port, HecHandler, context=context, max_connections=max_connections)
         self.config, self.store, self.acks = config, store, Acks()
+
+    def reload(self, config: Config) -> None:
+        """Take tokens and indexes from a configuration that was read anew; ports and certificates want a restart."""
+        self.config = dataclasses.replace(self.config, tokens=config.tokens, indexes=config.indexes)
 
 
 class HecHandler(Handler):
