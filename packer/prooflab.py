@@ -31,6 +31,7 @@ LOG, MODEL = "10.0.2.100", "10.0.2.101"
 BOOT_PROCESSOR_SECONDS = 300.0
 BOOT_SECONDS = 1800
 SSH_SECONDS = 30
+SSH_FAILED = 255
 # An instruction takes 2 to the power of this many nanoseconds of the machine's own time: a processor of 250 MIPS, about
 # what emulation makes of a core that has nothing else to do.
 NANOSECONDS_SHIFT = 2
@@ -230,7 +231,9 @@ class Guest:
                 done = self.run("cat /proc/sys/kernel/random/boot_id", seconds=SSH_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
-            if done.returncode == 0 and done.stdout.strip() != unlike:
+            up = done.returncode == 0 and done.stdout.strip() != unlike
+            # cloud-init starts the SSH server anew when it has made the keys.
+            if up and self.run("cloud-init status --wait", seconds=BOOT_SECONDS).returncode != SSH_FAILED:
                 return done.stdout.strip()
             time.sleep(1)
         used = f"{self.spent() - spent:.0f} s of the processor"
