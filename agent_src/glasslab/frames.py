@@ -26,21 +26,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from glasslab.vocabulary import (
-    AGENT,
-    COMMON_FIELDS,
-    ENDS,
-    HYPERVISOR,
-    KINDS,
-    LLM,
-    MCP,
-    NETWORK,
-    SESSION,
-    TOOLCALL,
-    TRACE,
-    VERIFIER,
-    Kind,
-)
+from glasslab.kinds import AGENT, HYPERVISOR, LLM, MCP, NETWORK, SESSION, TOOLCALL, TRACE, VERIFIER, Kind
+from glasslab.vocabulary import COMMON_FIELDS, ENDS, KINDS
 
 if TYPE_CHECKING:  # cryptography takes tens of ms to import; only signing and verifying need it
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from glasslab.vocabulary import TRACE
+from glasslab.kinds import TRACE
 
 ALWAYS_SHOWN: Final = ("tools.drift", "guardrail", "context.reduced")
 
