@@ -30,11 +30,17 @@ class Desk:
         self._waiting: dict[str, Asked] = {}
         self._verdicts: dict[str, Verdict] = {}
 
-    def wait(self, asked: Asked, stop: threading.Event) -> Verdict:
-        """Wait for a decision; a time-out is a denial. Raises Stopped when the question was cancelled."""
+    def wait(self, asked: Asked, stop: threading.Event, tell: Callable[[Asked], None] | None = None) -> Verdict:
+        """Wait for a decision; a time-out is a denial. Raises Stopped when the question was cancelled.
+
+        `tell` is called once it waits: whoever is told may decide at once. It must not raise.
+        """
         deadline = time.monotonic() + asked.seconds
         with self._changed:
             self._waiting[asked.id] = asked
+        if tell is not None:
+            tell(asked)  # not under the lock: a client that does not read must not hold up others' decisions
+        with self._changed:
             try:
                 while asked.id not in self._verdicts:
                     if stop.is_set():
@@ -74,13 +80,12 @@ class AtDesk:
     """The person of a question that was put to the service: who asked by its socket, decided at the desk."""
 
     def __init__(self, desk: Desk, caller: int, tell: Callable[[Asked], None]) -> None:
-        """`tell` is called when a call begins to wait."""
+        """`tell` is called when a call has begun to wait; it must not raise."""
         self._desk, self.caller, self._tell = desk, caller, tell
 
     def decide(self, asked: Asked, stop: threading.Event) -> Verdict:
         """Wait for a decision at the desk."""
-        self._tell(asked)
-        return self._desk.wait(asked, stop)
+        return self._desk.wait(asked, stop, self._tell)
 
 
 def described(asked: Asked) -> dict[str, Any]:

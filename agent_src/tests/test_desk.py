@@ -17,7 +17,7 @@ from agent_lab import bare_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab.approvals import Asked, Verdict
-from glasslab.desk import Desk, Refused, answer
+from glasslab.desk import AtDesk, Desk, Refused, answer
 from glasslab.models import Stopped
 from glasslab.peers import nobodys_id, peer_uid
 from test_service import connect, exchange, question, serving
@@ -88,6 +88,14 @@ def test_a_time_out_is_a_denial_and_a_cancelled_question_waits_no_longer() -> No
     assert [type(item) for item in found] == [Stopped]
     with pytest.raises(Refused):
         desk.decide(0, "gone", True, "")
+
+
+def test_whoever_is_told_of_a_call_may_decide_at_once() -> None:
+    desk, told = Desk(frozenset({0})), list[Any]()
+    person = AtDesk(desk, 7, lambda one: told.append(answer(desk, 0, {"approve": one.id})))
+    assert person.decide(asked(seconds=1), threading.Event()) == Verdict(True, "service", 0)
+    assert [one["decision"] for one in told] == ["approved"]
+    assert desk.listed(0) == []
 
 
 def test_the_kernel_says_who_connected() -> None:
