@@ -59,7 +59,7 @@ class Terminal:
                 data = data[os.write(self._shown_on, data) :]
 
     def _line(self, seconds: float, stop: threading.Event) -> str | None:
-        """Return the line that is typed; None when none is in time. The end of input is an empty line: a denial."""
+        """Return the line that is typed; None when none is in time. Without its end it is an empty one: a denial."""
         deadline, typed = time.monotonic() + seconds, b""
         while b"\n" not in typed and len(typed) < _LONGEST:
             if stop.is_set():
@@ -75,7 +75,8 @@ class Terminal:
                 if not piece:
                     break
                 typed += piece
-        return visible_line(typed.partition(b"\n")[0].decode("utf-8", "replace"))
+        line, end, _ = typed.partition(b"\n")
+        return visible_line(line.decode("utf-8", "replace")) if end else ""  # "yes" that nobody entered is none
 
 
 def lines(call: dict[str, Any]) -> list[str]:

@@ -66,7 +66,15 @@ def test_the_whole_word_yes_approves(screen: Screen, typed: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "why"), [(b"y\n", "y"), (b"\n", ""), (b"no\n", ""), (b"yes, later\n", "yes, later"), (b"\x04", "")]
+    ("typed", "why"),
+    [
+        (b"y\n", "y"),
+        (b"\n", ""),
+        (b"no\n", ""),
+        (b"yes, later\n", "yes, later"),
+        (b"\x04", ""),
+        (b"yes\x04\x04", ""),  # the end of input, twice: what was typed was never entered
+    ],
 )
 def test_anything_else_denies_and_is_the_reason(screen: Screen, typed: bytes, why: str) -> None:
     assert screen.decide(typed) == Verdict(False, "terminal", os.getuid(), why)
