@@ -378,6 +378,32 @@ def test_a_page_that_takes_long_is_not_taken_for_a_client_that_drips(lab: Lab, m
     assert get(lab, "/").status_code == 200
 
 
+def test_what_a_page_takes_into_memory_is_bounded_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "FRAME_BYTES", 3000)
+    monkeypatch.setattr(data, "LISTED_BYTES", 2000)
+    monkeypatch.setattr(data, "MOST_BYTES", 5000)
+    lab = start_lab(tmp_path / "splunk")
+    try:
+        send(lab, "agent:session", 100, session_id="s", kind="session.start", model="m" * 2000)
+        send(lab, "agent:trace", 101, session_id="s", kind="agent.start", question="x" * 2000)
+        send(lab, "agent:session", 102, session_id="s", kind="x", text="x" * 3000)
+        for at in range(103, 106):
+            send(lab, "agent:session", at, session_id="s", kind="x", text="x" * 500)
+        for number, size in enumerate((5000, 2000, 2000, 2000)):
+            send(lab, "agent:network", 200 + number, kind="network.receipt", name=f"r{number}", pad="x" * size)
+        (item,) = data.sessions(lab.store).items
+        assert (item.start.raw, item.question) == (data.TOO_LARGE, data.TOO_LARGE)
+        frames, complete = data.session(lab.store, "s")
+        assert ([frame.raw == data.TOO_LARGE for frame in frames], complete) == ([False, False, True, False], False)
+        first = data.receipts(lab.store)
+        assert [frame.event["name"] for frame in first.items] == ["r3", "r2"]
+        page = get(lab, f"/receipts?before={first.next}").text
+        assert ("r1" in page, "r0" in page, page.count(data.TOO_LARGE)) == (True, False, 1)
+        assert get(lab, "/").text.count(data.TOO_LARGE) == 1
+    finally:
+        lab.stop()
+
+
 def test_an_empty_log_says_how_to_fill_it(tmp_path: Path) -> None:
     lab = start_lab(tmp_path / "splunk")
     try:

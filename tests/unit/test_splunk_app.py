@@ -71,3 +71,8 @@ def test_what_the_role_writes_is_well_formed_too(template: Path, mode: str) -> N
     conf, findings = parse(text, template.stem, template.stem)
     assert [str(finding) for finding in [*findings, *settings.check(conf)]] == []
     assert conf.stanzas
+
+
+def test_the_collector_cannot_take_the_machines_memory() -> None:
+    unit = (ROOT / "roles/splunk/templates/glasslab-collector.service.j2").read_text(encoding="utf-8")
+    assert re.findall(r"^MemoryMax=(.*)$", unit, re.MULTILINE) == ["1G"]
