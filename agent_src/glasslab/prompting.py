@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import sys
 import termios
@@ -20,6 +21,8 @@ from glasslab.models import Stopped
 
 _LOOK: Final = 0.2  # seconds between two looks at whether the question was cancelled
 _LONGEST: Final = 4_096  # bytes of an answer
+_NAMED: Final = 40  # different characters beyond ASCII that are shown as themselves, each with its name
+_BLANKS: Final = re.compile(" {3,}")  # they would push the rest of a call off the screen
 
 
 def at_terminal() -> Person:
@@ -82,20 +85,26 @@ class Terminal:
 def lines(call: dict[str, Any]) -> list[str]:
     """Return what a person is shown of a call (as desk.described gives it), a line each, fit for a terminal."""
     shown = str(call["shown"])
+    others = sorted({letter for letter in shown if ord(letter) > 126})
+    named = others if len(others) <= _NAMED else []
+    seen = "".join(_seen(letter, letter in named) for letter in shown)
     found = [
         f"  tool:    {visible_line(str(call['tool']))} of {visible_line(str(call['server']))}, class {call['class']}",
         f"  because: {visible_line(str(call['reason']))}",
-        f"  call:    {''.join(_seen(letter) for letter in shown)}",
+        f"  call:    {_BLANKS.sub(lambda run: f'<{len(run[0])} blanks>', seen)}",
         f"  sha256:  {visible_line(str(call['sha256']))}",
     ]
-    others = sorted({letter for letter in shown if ord(letter) > 126 and letter.isalpha()})
-    if others:  # a letter of another alphabet can look like one of this: an address is not what it seems then
-        named = ", ".join(f"U+{ord(letter):04X} {unicodedata.name(letter, '?')}" for letter in others[:8])
-        found.append(f"  letters beyond ASCII: {named}{', ...' if len(others) > 8 else ''}")
+    if named:  # what looks like a letter, a digit or a dot of ASCII need not be one: an address is not what it seems
+        what = ", ".join(f"U+{ord(letter):04X} {unicodedata.name(letter, '?')}" for letter in named)
+        found.append(f"  beyond ASCII: {what}")
+    elif others:
+        found.append(
+            f"  beyond ASCII: {len(others)} characters, more than {_NAMED} to name: all are shown as \\u escapes"
+        )
     return found
 
 
-def _seen(letter: str) -> str:
-    """Return a letter of JSON as it may be shown: as itself, or as JSON's own escape where it would not be seen."""
+def _seen(letter: str, named: bool) -> str:
+    """Return a letter of JSON as it may be shown: as itself, or as JSON's own escape where it would deceive the eye."""
     unseen = letter != " " and (hidden_characters(letter) or unicodedata.category(letter) == "Zs")
-    return json.dumps(letter)[1:-1] if unseen else letter
+    return json.dumps(letter)[1:-1] if unseen or (ord(letter) > 126 and not named) else letter

@@ -6,14 +6,16 @@ import pty
 import threading
 import time
 import tty
+import unicodedata
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from glasslab.approvals import Asked, Nobody, Verdict
+from glasslab.desk import described
 from glasslab.frames import canonical_json
 from glasslab.models import Stopped
-from glasslab.prompting import Terminal, at_terminal
+from glasslab.prompting import Terminal, at_terminal, lines
 
 
 class Screen:
@@ -99,8 +101,39 @@ def test_what_is_shown_hides_nothing_and_drives_no_terminal(screen: Screen) -> N
     assert "send_message of lab-outbox, class send" in text
     assert r"a\u202eb\u3164c \u007f\u00a0\n\u001b[2J" in text
     assert "\x1b" not in text
-    assert "letters beyond ASCII: U+0430 CYRILLIC SMALL LETTER A" in text
+    named = next(line for line in text.split("\n") if line.startswith("  beyond ASCII: "))
+    assert "U+0430 CYRILLIC SMALL LETTER A" in named
     assert hashlib.sha256(SHOWN).hexdigest() in text
+
+
+def shown_of(body: str) -> list[str]:
+    """The lines of a call with this text."""
+    shown = canonical_json({"arguments": {"body": body}})
+    return lines(described(Asked("lab-outbox", "send_message", "send", "c0", 0, shown, "class send", "s-1", 20)))
+
+
+def test_whatever_looks_like_ascii_is_named() -> None:
+    dressed = "ap\uff20lab\u2024example 1\u0338\U0001d7d9\u0660\uff0e"
+    call, named = shown_of(dressed)[2], shown_of(dressed)[4]
+    assert dressed in call
+    for letter in (letter for letter in dressed if ord(letter) > 126):
+        assert f"U+{ord(letter):04X} {unicodedata.name(letter)}" in named
+    assert len(shown_of("plain\x7e")) == 4, "of plain ASCII nothing is named"
+
+
+def test_more_characters_than_can_be_named_are_shown_as_escapes() -> None:
+    forty = "".join(chr(0x4E00 + number) for number in range(40))
+    found = shown_of(f"{forty}{forty}")
+    assert f"{forty}{forty}" in found[2]
+    assert found[4].count("CJK UNIFIED") == 40
+    found = shown_of(f"{forty}\uff20")
+    assert found[2].isascii()
+    assert r"\u4e27\uff20" in found[2]
+    assert found[4] == r"  beyond ASCII: 41 characters, more than 40 to name: all are shown as \u escapes"
+
+
+def test_blanks_do_not_push_what_matters_off_the_screen() -> None:
+    assert '"body":"pay  1<2400 blanks>000"' in shown_of(f"pay  1{' ' * 2400}000")[2]
 
 
 def test_without_a_terminal_nobody_is_there(monkeypatch: pytest.MonkeyPatch, screen: Screen) -> None:
