@@ -90,7 +90,7 @@ def look(image: Path, user: str = "root") -> dict[str, Any]:
 
 def main() -> None:
     """Command line."""
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit("inspect_image: name an image: inspect_image.py IMAGE [BUILD_USER]")
     try:
         found = look(Path(sys.argv[1]), *sys.argv[2:3])

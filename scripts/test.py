@@ -2,9 +2,8 @@
 
 With --soak the long forms of the steps that have one.
 
-Each step's output goes to a file under /var/log/glasslab-test (or a temporary directory when that cannot be made); of a
-failed step what it failed of and its end are shown. The last line counts the steps: `N passed, N failed`; the exit
-code is 1 when one failed.
+Each step's output goes to a file in a temporary directory that the last lines name; of a failed step what it failed of
+and its end are shown. The last line counts the steps: `N passed, N failed`; the exit code is 1 when one failed.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def definition(settings: Settings) -> dict[str, Any]:
     return {
         "name": NAME,
         "description": (
-            f"Hand one part of the work to a helper that has these tools: {tools}. It sees nothing of this "
+            f"Hand one part of the work to another agent that has these tools: {tools}. It sees nothing of this "
             f"conversation, so the task has to say everything. It returns an answer of at most {ANSWER_TOKENS} tokens."
         ),
         "inputSchema": {

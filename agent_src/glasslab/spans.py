@@ -71,12 +71,17 @@ class Spans:
             case "llm.failed":
                 self._done(self._begin("chat", event["model"], event, 0.0, {"error.type": event["reason"]}))
             case "toolcall":
-                more = {"gen_ai.tool.name": event["tool"], "gen_ai.tool.call.id": event["tool_call_id"]}
+                # What was refused is the model's word: a name that no server gave to a tool.
+                told = self._content or not event["refused"]
+                tool = event["tool"] if told else "refused"
+                more = {"gen_ai.tool.name": tool}
+                if told:
+                    more["gen_ai.tool.call.id"] = event["tool_call_id"]
                 if event["is_error"]:
                     more["error.type"] = "refused" if event["refused"] else "tool_error"
                 if self._content:
                     more["gen_ai.tool.call.arguments"] = json.dumps(event["arguments"])
-                self._done(self._begin("execute_tool", event["tool"], event, event["duration_ms"], more))
+                self._done(self._begin("execute_tool", tool, event, event["duration_ms"], more))
             case "agent.final" if self._content and session in self._open and event.get("answer"):
                 said = [{"role": "assistant", "parts": [{"type": "text", "content": event["answer"]}]}]
                 self._open[session].set_attribute("gen_ai.output.messages", json.dumps(said))

@@ -24,6 +24,12 @@ class Certificates:
     other: Path
 
 
+@pytest.fixture(autouse=True)
+def _this_process_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests call `main` in this process, which would then never be allowed a core again, nor its children."""
+    monkeypatch.setattr("glasslab.cli.protect", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     folder = tmp_path_factory.mktemp("certificates")

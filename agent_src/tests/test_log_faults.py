@@ -26,7 +26,6 @@ FULL_EFFECTS = [
 SUMMARY_EFFECTS = [
     (0, []), (1, []), (1, []), (2, []), (2, [REPORT]), (2, [REPORT, POLICY]), (3, [REPORT, POLICY]),
 ]  # fmt: skip
-EVERY = [*(("full", k) for k in range(1, 15)), *(("summary", k) for k in range(1, 8))]
 SERVERS_OWN = (2, 5, 8, 9, 11, 12)  # commits of the tool server in full mode: the agent's log may still work then
 EVERY: Final = [*(("full", k) for k in range(1, 15)), *(("summary", k) for k in range(1, 8))]
 LONG: Final = os.environ.get("GLASSLAB_SOAK") == "1"  # every other failure at every commit too

@@ -87,6 +87,7 @@ def test_what_went_wrong_is_an_error(bench: Bench) -> None:
     spans = exporter.get_finished_spans()
     errors = [span.attributes["error.type"] for span in spans if span.attributes and "error.type" in span.attributes]
     assert errors == ["refused", "http_500", "model_unreachable"]
+    assert "no_such_tool" not in "".join(span.to_json() for span in spans), "the model's word is content"
 
 
 def test_only_what_is_acknowledged_is_a_span(bench: Bench) -> None:

@@ -56,7 +56,7 @@ def test_unit_is_up_and_comes_at_boot(machine: str, unit: str) -> None:
         ("agent", "/etc/glasslab/mcp", "root", "root", 0o700),
         ("agent", "/srv/glasslab/documents", "root", "glasslab-files", 0o750),
         ("agent", "/srv/glasslab/documents/access-policy.md", "root", "glasslab-files", 0o640),
-        ("agent", "/run/glasslab-files/mcp.sock", "root", "glasslab-agent", 0o660),
+        ("agent", "/run/glasslab-files/mcp.sock", "glasslab-agent", "root", 0o600),
         ("agent", "/run/glasslab-agent", "glasslab-agent", "glasslab-agent", 0o750),
         ("logs", "/etc/glasslab/collector/search_token", "root", "root", 0o600),
         ("logs", "/opt/splunk/etc/apps/glasslab/local/inputs.conf", "root", "splunk", 0o640),
@@ -238,6 +238,15 @@ def test_who_may_decide_about_calls_and_who_may_not() -> None:
         done = on("agent", f"setpriv --reuid={user} --regid=glasslab-agent --clear-groups {listed}", check=False)
         assert done.returncode == status, done.stderr
         assert ("may not approve here" in done.stderr) is (status == 1)
+
+
+def test_who_may_ask_the_agent_has_no_way_to_its_tools() -> None:
+    """Who is to ask or to approve is put into the agent's group; past it are no approvals and no record."""
+    connect = "python3 -c 'import socket, sys; socket.socket(1).connect(sys.argv[1])'"
+    member = "setpriv --reuid=nobody --regid=nogroup --groups=glasslab-agent"
+    assert on("agent", f"{member} {connect} /run/glasslab-agent/agent.sock", check=False).returncode == 0
+    refused = on("agent", f"{member} {connect} /run/glasslab-files/mcp.sock", check=False)
+    assert "PermissionError" in refused.stderr
 
 
 @pytest.mark.parametrize(("machine", "unit"), SERVICES)

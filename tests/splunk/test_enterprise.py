@@ -1,4 +1,4 @@
-"""Mode `enterprise` against the stand-in's package, on the lab's log machine: from the first install to an upgrade.
+"""Mode `enterprise` against the stand-in's package, on the lab's log machine: from the install to a change.
 
 The tests are one story, in order. Behind them the machine serves the lab with its collector again.
 """

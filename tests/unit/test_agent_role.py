@@ -164,7 +164,8 @@ def test_a_tool_server_is_a_user_of_its_own_with_no_more_network_than_it_needs(n
     assert ("\nRestrictSUIDSGID=yes\n" in unit) is (name != "notes")
     assert "TOKEN" not in unit
     assert "LoadCredential" not in unit
-    assert "SocketMode=0660" in rendered("glasslab-tool.socket.j2", item=name)
+    door = rendered("glasslab-tool.socket.j2", item=name)
+    assert {"SocketUser=glasslab-agent", "SocketGroup=root", "SocketMode=0600"} <= set(door.splitlines())
 
 
 def test_what_is_off_by_default_is_off() -> None:
