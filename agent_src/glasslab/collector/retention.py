@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from typing import Final
@@ -10,7 +11,11 @@ from glasslab.collector.config import Retention
 
 EVERY_SECONDS: Final = 60.0
 BATCH: Final = 2000  # rows of one deletion: what is to be written does not wait for more
+ROW_BYTES: Final = 500  # what a row takes beside its text, its entries in the indexes included; rather too many
 DELETE: Final = "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE"
+OLDEST: Final = (
+    "SELECT id, length(CAST(raw AS BLOB)) FROM events WHERE id < (SELECT max(id) FROM events) ORDER BY id LIMIT ?"
+)
 
 
 class Keeper:
@@ -32,10 +37,25 @@ class Keeper:
         for index, kept in self._retention.seconds.items():
             rule = f'{DELETE} "index" = ? AND time < ? ORDER BY time LIMIT {BATCH})'
             deleted += database.execute(rule, (index, time.time() - kept)).rowcount
-        if _used(database) > self._retention.total_bytes:
-            deleted += database.execute(f"{DELETE} 1 ORDER BY id LIMIT {BATCH})").rowcount
+        over = _used(database) - self._retention.total_bytes
+        if over > 0:
+            deleted += database.execute("DELETE FROM events WHERE id <= ?", (_last_over(database, over),)).rowcount
         self._next = time.monotonic() + (0.0 if deleted else EVERY_SECONDS)
         return deleted
+
+
+def _last_over(database: sqlite3.Connection, over: int) -> int:
+    """Return the id up to which the oldest rows, at most a batch, take so many bytes; 0 when there is but the newest.
+
+    Not a batch whatever its size: with large events that would be everything, what was acknowledged just now included.
+    """
+    last = 0
+    with contextlib.closing(database.execute(OLDEST, (BATCH,))) as rows:
+        for number, size in rows:
+            last, over = number, over - size - ROW_BYTES
+            if over <= 0:
+                break
+    return last
 
 
 def _used(database: sqlite3.Connection) -> int:
