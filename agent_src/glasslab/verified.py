@@ -12,21 +12,33 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from glasslab.frames import VERIFIER, VERIFIER_PREFIX, Frame, frame
+from glasslab.guardrails import visible_line
 from glasslab.recorder import Recorder
 from glasslab.search import forward
 from glasslab.settings import VerifierSettings
-from glasslab.verify import Report
+from glasslab.verify import WRITERS, Report
 
 MAX_FOUND: Final = 50  # findings that are recorded by their text; `found` counts them all
+MAX_TEXT: Final = 300  # characters of one
+MAX_WRITERS: Final = 10
+MAX_NAME: Final = 40  # characters of a writer's name
 
 
 def verified(report: Report) -> Frame:
-    """Return the frame that says what was found."""
+    """Return the frame that says what was found.
+
+    It is bounded whatever the events hold that are quoted in it: the log must take the record of a forgery, too.
+    """
     found = [f"{writer.name}: {problem}" for writer in report.writers for problem in map(str, writer.problems)]
     found += [str(problem) for problem in report.problems]
+    known_first = sorted(report.writers, key=lambda writer: writer.name not in WRITERS)[:MAX_WRITERS]
     writers: dict[str, Any] = {
-        writer.name: {"frames": writer.frames, "signatures": writer.signatures, "problems": len(writer.problems)}
-        for writer in report.writers
+        _clipped(writer.name, MAX_NAME): {
+            "frames": writer.frames,
+            "signatures": writer.signatures,
+            "problems": len(writer.problems),
+        }
+        for writer in known_first
     }
     return frame(
         "session.verified",
@@ -35,8 +47,13 @@ def verified(report: Report) -> Frame:
         whole=report.whole,
         writers=writers,
         found=len(found),
-        problems=found[:MAX_FOUND],
+        problems=[_clipped(text, MAX_TEXT) for text in found[:MAX_FOUND]],
     )
+
+
+def _clipped(text: str, most: int) -> str:
+    """Return the beginning of a text, with what no frame can hold (lone surrogates) as escapes."""
+    return visible_line(text[:most]) + ("…" if len(text) > most else "")
 
 
 def index(report: Report, settings: VerifierSettings) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from glasslab.frames import GENESIS, KINDS, Chain, event_hash, frame
+from glasslab.frames import GENESIS, KINDS, Chain, canonical_json, event_hash, frame
 from glasslab.search import StoredEvent
+from glasslab.verified import verified
 from glasslab.verify import Report, verify_session
 from session_sample import SESSION, fresh_signature, make_keys, make_session
 
@@ -266,6 +267,19 @@ def test_an_event_no_writer_could_have_sent_is_reported_not_raised() -> None:
     stored = make_session(KEYS)
     change(stored, "agent", 27, answer_sha256="\ud800")
     assert any("agent 27: signature" in line for line in problems(check(stored)))
+
+
+def test_what_is_recorded_of_a_check_is_bounded_whatever_it_quotes() -> None:
+    stored = make_session(KEYS)
+    for number in range(60):
+        forged = {**stored[0].event, "component": f"a{number:02}\ud800{'w' * 100_000}"}
+        stored.append(replace(stored[0], event=forged))
+        stored.append(replace(stored[0], event={**stored[0].event, "kind": "k" * 100_000}))
+    recorded = verified(check(stored))
+    assert len(canonical_json(recorded)) < 30_000
+    assert {"agent", "mcp"} <= set(recorded["writers"])
+    assert (len(recorded["writers"]), len(recorded["problems"])) == (10, 50)
+    assert recorded["found"] > 100
 
 
 def stored(session: str, writer: str, *kinds: tuple[str, dict[str, Any]]) -> Stored:
