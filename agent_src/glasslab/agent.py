@@ -145,10 +145,10 @@ class Session:
     def screened(self, question: str) -> str:
         """Note the session's start, and what the guardrails found; return the question as it may be asked."""
         found = self.screen.question(question)
-        self.attached, frames, refused = attachments.screened(self.attached, self.screen)
+        self.attached, frames, notices, refused = attachments.screened(self.attached, self.screen)
         named = {**(self.continued.named if self.continued else {}), **self.attached.named}
         self.log.note(*session_frames.start(self.settings, found.text, named), *found.frames, *frames)
-        self.notice = found.notice
+        self.notice = "; ".join(filter(None, (found.notice, *notices))) or None
         if found.refused or refused:
             raise Ended("input_refused", "guardrail", refused or found.notice or "")
         return found.text

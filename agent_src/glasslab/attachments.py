@@ -67,24 +67,25 @@ def attached(prompt: Sequence[str] | None, resources: Sequence[str]) -> Attached
     return Attached(name or None, arguments, tuple(resources))
 
 
-def screened(given: Attached, screen: Screen) -> tuple[Attached, list[Frame], str | None]:
-    """Return what may be asked for, what is recorded of what was found in it, and why it must not be, if so.
+def screened(given: Attached, screen: Screen) -> tuple[Attached, list[Frame], list[str], str | None]:
+    """Return what may be asked for, frames and notices of what was found in it, and why it must not be, if so.
 
     A prompt's arguments and an address go to a server and into the record, as a question does.
     """
     frames: list[Frame] = []
+    notices: list[str] = []
     refused: list[str] = []
 
-    def kept(text: str) -> str:
+    def kept(what: str, text: str) -> str:
         found = screen.question(text)
         frames.extend(found.frames)
-        if found.refused and found.notice:
-            refused.append(found.notice)
+        if found.notice:
+            (refused if found.refused else notices).append(f"{what}: {found.notice}")
         return found.text
 
-    arguments = {key: kept(value) for key, value in given.arguments.items()}
-    made = Attached(given.prompt, arguments, tuple(kept(uri) for uri in given.resources))
-    return made, frames, refused[0] if refused else None
+    arguments = {key: kept(f"prompt argument {key!r}", value) for key, value in given.arguments.items()}
+    resources = tuple(kept(f"resource {number}", uri) for number, uri in enumerate(given.resources, start=1))
+    return Attached(given.prompt, arguments, resources), frames, notices, refused[0] if refused else None
 
 
 class Attachments:

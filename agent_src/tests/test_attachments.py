@@ -198,6 +198,18 @@ def test_a_secret_in_an_argument_or_an_address_goes_nowhere(bench: Bench, librar
         assert b"AKIAIOSFODNN7EXAMPLE" not in b"".join(bench.hec.bodies)
 
 
+def test_what_is_taken_out_of_an_argument_or_an_address_is_told(bench: Bench, library: Library) -> None:
+    given = Attached("review", {"city": "anna@lab.example"}, ["web/note://a?of=bob@lab.example"])
+    outcome = ask(bench, library, given, "And of carl@lab.example?")
+    assert outcome.status == "answered", outcome.problem
+    assert [item[:2] for item in library.read] == [
+        ("review", {"city": "[redacted: email_address]"}),
+        ("note://a?of=[redacted: email_address]", {}),
+    ]
+    without = "the question was asked without what it held: 1 email_address (GUARD_PERSONAL=redact)"
+    assert outcome.problem == f"{without}; prompt argument 'city': {without}; resource 1: {without}"
+
+
 def test_a_read_that_fails_is_made_again_after_its_frame(bench: Bench, library: Library) -> None:
     library.fails = 1
     outcome = ask(bench, library, Attached(resources=["note://a"]), "Well?", mcp_retries=1)
