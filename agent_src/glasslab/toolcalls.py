@@ -9,14 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from glasslab import delegate, session_frames
 from glasslab.approvals import Gate
 from glasslab.attempts import Attempts
 from glasslab.context import Call, Context
-from glasslab.endings import Findings
+from glasslab.endings import Findings, limit_reached
 from glasslab.models import Stopped
 from glasslab.policy import Budget
 from glasslab.recorder import SessionRecorder
@@ -63,9 +64,17 @@ class ToolCalls:
                 context.add_result(call, self._screen.marked(call, result.text), result.is_error, result.text)
 
     def _groups(self, calls: Sequence[Call]) -> Iterator[list[Call]]:
-        """Yield the calls that are made at the same time, most often one; one that must not be made stands alone."""
+        """Yield the calls that are made at the same time, most often one; one that must not be made stands alone.
+
+        Raises Ended when a limit was reached on the way.
+        """
         together: list[Call] = []
-        for requested in calls:
+        for number, requested in enumerate(calls):
+            limit = self._budget.exceeded(len(together) + 1)
+            if limit is not None:  # a delegate before it took what was left; no person is asked about it either
+                if together:
+                    yield together
+                self._end(calls[number:], limit)
             alone = not self._only_reads(requested)
             if together and (alone or len(together) == self._settings.parallel_calls):
                 yield together
@@ -80,6 +89,13 @@ class ToolCalls:
             yield [call]
         if together:
             yield together
+
+    def _end(self, calls: Sequence[Call], limit: str) -> NoReturn:
+        """Note that these calls are not made, and end the session at its limit."""
+        for call in calls:
+            refused = call if call.error else replace(call, reason=limit, error=f"Error: not run: {limit}")
+            self._log.note(*session_frames.call_refused(self._budget.turns, refused))
+        raise limit_reached(limit, self._budget)
 
     def _only_reads(self, call: Call) -> bool:
         several = self._settings.parallel_calls > 1 and call.error is None

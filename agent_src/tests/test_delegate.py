@@ -109,6 +109,21 @@ def test_what_it_takes_counts_against_its_parents_limits(bench: Bench) -> None:
     assert (outcome.status, bench.requests) == ("max_tool_calls_reached", 4)
 
 
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_calls_after_it_are_not_made_when_it_took_what_was_left_of_them(bench: Bench, at_once: int) -> None:
+    handed = (NAME, json.dumps({"task": TASK}))
+    three = turn(handed, ("read_file", '{"path": "a"}'), ("read_file", '{"path": "b"}'))
+    outcome = ask(bench, three, ANSWER, max_tool_calls=3, parallel_calls=at_once)
+    assert (outcome.status, bench.requests) == ("max_tool_calls_reached", 3)
+    assert [(name, arguments) for name, arguments, _ in bench.tools.calls] == [
+        ("list_files", {}),
+        ("read_file", {"path": "a"}),
+    ], "with the call for the delegate three, as MAX_TOOL_CALLS says"
+    (refused,) = bench.hec.events("agent.call_refused")
+    assert (refused["tool_call_id"], refused["reason"]) == ("c2", "max_tool_calls_reached")
+    assert bench.hec.events("session.end")[-1]["reason"] == "max_tool_calls_reached"
+
+
 def test_what_is_left_for_it_is_what_its_parent_has_left(bench: Bench) -> None:
     settings = make_settings(
         bench.hec, bench.ca, "http://127.0.0.1:1/v1", delegate_tools="list_files", max_turns=9, max_tool_calls=5,
