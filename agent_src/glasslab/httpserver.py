@@ -18,6 +18,7 @@ from typing import Any, Final
 
 IDLE_SECONDS: Final = 300.0
 HANDSHAKE_SECONDS: Final = 10.0
+FIRST_SECONDS: Final = 10.0  # until a connection's first request: who has asked nothing holds a place for no longer
 REQUEST_SECONDS: Final = 30.0
 
 
@@ -186,14 +187,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     _headers_buffer: list[bytes]  # the base class's own, which its type stub leaves out
     rbufsize = 65536
     server: Server
+    _asked = False  # anything on this connection
 
     def handle_one_request(self) -> None:
         """Wait for the next request on this connection, as long as an idle one may stay open."""
-        self.server.set_deadline(self.connection, IDLE_SECONDS)
+        self.server.set_deadline(self.connection, IDLE_SECONDS if self._asked else FIRST_SECONDS)
         super().handle_one_request()
 
     def parse_request(self) -> bool:
         """From its first line on, a request has REQUEST_SECONDS to arrive; then the time is ours."""
+        self._asked = True
         self.server.set_deadline(self.connection, REQUEST_SECONDS)
         arrived = super().parse_request()
         if arrived and not {"content-length", "transfer-encoding"} & {name.lower() for name in self.headers}:

@@ -335,6 +335,28 @@ def test_a_client_that_drips_is_broken_off_by_the_wall_clock(
     assert lab.rows() == []
 
 
+def test_no_place_is_kept_for_a_client_without_a_request_or_without_the_token(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(httpserver, "FIRST_SECONDS", 0.3)
+    context = ssl.create_default_context(cafile=str(lab.ca))
+
+    def connected() -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", lab.servers[2].port), timeout=5)
+        return context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=True)
+
+    def asks(connection: ssl.SSLSocket, token: str) -> bytes:
+        connection.sendall(f"HEAD / HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+        return connection.recv(65_536)
+
+    with connected() as silent, connected() as stranger, connected() as known:
+        assert b" 200 " in asks(known, SEARCH_TOKEN)
+        assert b" 401 " in asks(stranger, "none")
+        assert stranger.recv(1) == b""
+        assert silent.recv(1) == b""
+        assert b" 200 " in asks(known, SEARCH_TOKEN)
+
+
 def test_what_does_not_fit_into_memory_waits_outside(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the disk hangs, POSTs up to the bound wait for it and the rest is told that the server is busy."""
     monkeypatch.setattr(store_module, "MOST_WAITING", 2)

@@ -162,6 +162,8 @@ class WebHandler(Handler):
 
     def _send(self, status: int, body: bytes, content_type: str, more: Mapping[str, str] | None = None) -> None:
         self.server.set_deadline(self.connection, WRITE_SECONDS)
+        if not self._may_look():
+            self.close_connection = True  # without the token nobody keeps one of the places between requests
         self.answer(status, body, content_type, {**HEADERS, **(more or {})})
 
 
