@@ -1,10 +1,12 @@
 """`lab-files` over HTTP for any MCP host: its token, the names it answers to, both revisions, TLS, its record."""
 
 import argparse
+import asyncio
 import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -16,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from conftest import Certificates
 from glasslab.httpserver import ServeError
@@ -240,3 +244,54 @@ def test_a_port_that_is_taken_is_one_line(server: Running, tmp_path: Path) -> No
     with pytest.raises(ServeError) as caught:
         serve(files, Listen("127.0.0.1", port, TOKEN))
     assert str(caught.value) == f"cannot listen on 127.0.0.1:{port}: Address already in use; give another --http"
+
+
+def test_who_sends_no_request_in_time_keeps_no_host_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, for the bound is ten seconds; the application is one that takes longer than the bound."""
+    monkeypatch.setattr("glasslab.servers.http.HEAD_SECONDS", 0.3)
+    release = asyncio.Event()
+    request = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n"
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def clients(config: uvicorn.Config, listener: socket.socket) -> None:
+        state = ServerState()
+
+        made: Any = config.http_protocol_class
+
+        def protocol() -> Any:
+            return made(config=config, server_state=state, app_state={})
+
+        async with await asyncio.get_running_loop().create_server(protocol, sock=listener), asyncio.timeout(20):
+            address = listener.getsockname()
+            asking, asked = await asyncio.open_connection(*address)
+            asked.write(request)
+            silent, _ = await asyncio.open_connection(*address)
+            half, halved = await asyncio.open_connection(*address)
+            halved.write(request[:-1])
+            assert (await silent.read(), await half.read()) == (b"", b"")
+            release.set()
+            assert b" 401 " in await asking.readuntil(b"\r\n\r\n")
+            asked.write(b"x")  # of the body that nobody waits for any more
+            assert await asking.read() == b""
+            assert not state.connections
+
+    class Checked:
+        def __init__(self, config: uvicorn.Config) -> None:
+            config.timeout_keep_alive = 60
+            self.config = config
+
+        def run(self, sockets: list[socket.socket]) -> None:
+            asyncio.run(clients(self.config, sockets[0]))
+
+    monkeypatch.setattr("glasslab.servers.http.application", lambda *_: slow)
+    monkeypatch.setattr("glasslab.servers.http.uvicorn.Server", Checked)
+    files = FilesServer(make_documents(tmp_path), Recorder(HecSettings("http://127.0.0.1:1", "t"), "mcp").open)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert serve(files, Listen("127.0.0.1", 0, TOKEN)) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -7,6 +7,7 @@ browser that has a name of its own point here (DNS rebinding) is refused even if
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import hashlib
 import hmac
@@ -29,6 +30,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.routing import Mount
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from glasslab.httpserver import ServeError, tls_context
 from glasslab.jsonfiles import read_text
@@ -39,6 +41,7 @@ PATH: Final = "/mcp"
 MAX_BODY: Final = 262_144  # bytes of a request; a path is short
 MAX_SESSIONS: Final = 64
 MAX_CONNECTIONS: Final = 64
+HEAD_SECONDS: Final = 10.0  # for the head of a request, when nothing is being answered
 MIN_TOKEN: Final = 16  # characters
 _STOP_SECONDS: Final = 2  # for answers under way; a host's open stream is cut
 _NAME: Final = re.compile(r"(?:[A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:]{2,39}\])(?::[0-9]{1,5})?")
@@ -116,7 +119,7 @@ def serve(server: RecordedServer, listen: Listen) -> int:
         raise ServeError(f"cannot listen on {where}: {os.strerror(error.errno or 0)}; give another --http") from None
     config = uvicorn.Config(
         application(server, listen),
-        http="h11",
+        http=HeadInTime,
         ws="none",
         loop="asyncio",
         log_level="warning",
@@ -135,6 +138,43 @@ def serve(server: RecordedServer, listen: Listen) -> int:
     with listener, contextlib.suppress(KeyboardInterrupt, SystemExit):
         uvicorn.Server(config).run(sockets=[listener])
     return 0
+
+
+class HeadInTime(H11Protocol):
+    """uvicorn's protocol; but who sends no whole head of a request in time is let go.
+
+    uvicorn waits for ever for the first one, and for the next one as soon as a byte of it is there: MAX_CONNECTIONS
+    silent clients would keep every host out, without the token.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on, from when the wait began, unless there is now a request to answer."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait()
+        else:
+            self._wait_no_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._timer is None and not self.transport.is_closing():
+            self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _wait_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class _OneToken:
