@@ -71,8 +71,12 @@ class Desk:
             self._changed.notify_all()
         return described(asked)
 
+    def may_decide(self, uid: int) -> bool:
+        """Whether a user is one of those who approve."""
+        return uid in self._approvers
+
     def _check(self, uid: int) -> None:
-        if uid not in self._approvers:
+        if not self.may_decide(uid):
             raise Refused(f"user {uid} may not approve here; ask one of APPROVERS, or root")
 
 

@@ -37,6 +37,7 @@ REQUEST_SECONDS: Final = 10.0  # a client that connects and says nothing is let 
 STOP_SECONDS: Final = 10.0  # for running questions to record their end
 MAX_ASKS: Final = 8  # at once; the others wait for their turn
 MAX_CONNECTIONS: Final = 32
+MAX_APPROVING: Final = 8  # connections beyond those, for decisions: questions that wait for one must not keep it out
 
 
 class ServeError(ValueError):
@@ -115,16 +116,19 @@ class Service:
     def _accept(self, poll: select.poll) -> None:
         try:
             client, _ = self._listener.accept()
+            uid = peer_uid(client)
         except OSError:  # it went away again, or no descriptors are left: the next round tries again
             return
-        if len(self._clients) >= MAX_CONNECTIONS:
-            _send(client, unasked("cancelled", f"the service has {MAX_CONNECTIONS} questions waiting; ask again later"))
+        places = MAX_CONNECTIONS + (MAX_APPROVING if self._desk.may_decide(uid) else 0)
+        if len(self._clients) >= places:
+            _send(client, _busy())
             client.close()
             return
-        stop = threading.Event()
+        stop, may_ask = threading.Event(), len(self._clients) < MAX_CONNECTIONS
         self._clients[client.fileno()] = (client, stop)
         try:
-            threading.Thread(target=self._serve, args=(poll, client, stop), name="ask", daemon=True).start()
+            how = (poll, client, uid, stop, may_ask)
+            threading.Thread(target=self._serve, args=how, name="ask", daemon=True).start()
         except RuntimeError:  # no thread to be had (the unit's TasksMax, memory): this question's matter alone
             _send(client, unasked("cancelled", "the service has no thread left for the question; ask again later"))
             self._done.append(client.fileno())
@@ -152,14 +156,15 @@ class Service:
             client, _ = self._clients.pop(descriptor)
             client.close()
 
-    def _serve(self, poll: select.poll, client: socket.socket, stop: threading.Event) -> None:
+    def _serve(self, poll: select.poll, client: socket.socket, uid: int, stop: threading.Event, may_ask: bool) -> None:
         try:
             request = _read_request(client)
             if request is None:
                 return
-            uid = peer_uid(client)
             told = request if "status" in request else desk.answer(self._desk, uid, request)
-            if told is None:
+            if told is None and not may_ask:
+                told = _busy()
+            elif told is None:
                 poll.register(client, select.POLLIN)  # from here on a word or a goodbye cancels
                 self._wake()
                 told = self._answer(request["question"], stop, desk.AtDesk(self._desk, uid, _teller(client, request)))
@@ -256,6 +261,10 @@ def _read_request(client: socket.socket) -> dict[str, Any] | None:
 
 def _fits(word: str, request: Mapping[str, Any]) -> bool:
     return request.get(word) is True if word == "approvals" else isinstance(request.get(word), str)
+
+
+def _busy() -> Result:
+    return unasked("cancelled", f"the service has {MAX_CONNECTIONS} questions waiting; ask again later")
 
 
 def _send(client: socket.socket, result: Result) -> None:

@@ -292,6 +292,33 @@ def test_a_service_that_is_about_to_start_anew_takes_no_question(tmp_path: Path)
     assert "starts anew when the questions that run are answered" in told["problem"]
 
 
+def test_who_may_approve_is_heard_when_all_places_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glasslab.service.MAX_CONNECTIONS", 1)
+    monkeypatch.setattr("glasslab.service.MAX_APPROVING", 2)
+    agent: Any = None  # it is never asked
+    taken: dict[str, Any] = {}
+    for name, approvers in (("approver", frozenset({os.getuid()})), ("other", frozenset[int]())):
+        service, poll = Service(agent, tmp_path / name, approvers), select.poll()
+        said = [
+            b"",
+            b'{"approvals": true}\n',
+            question(),
+            b'{"approvals": true}\n',
+        ]  # the first says nothing, and stays
+        clients = list[socket.socket]()
+        for words in said:
+            clients.append(connect(tmp_path / name))
+            clients[-1].sendall(words)
+            service._accept(poll)
+        taken[name] = [json.loads(client.makefile("rb").readline()) for client in clients[1:]]
+        for client in clients:
+            client.close()
+    assert taken["approver"][0] == {"approvals": []}
+    for refused in (*taken["approver"][1:], *taken["other"]):  # a question has no place there, nor a decision too many
+        assert (refused["status"], refused["session_id"]) == ("cancelled", None)
+        assert "questions waiting; ask again later" in refused["problem"]
+
+
 def test_a_question_without_a_thread_to_be_had_is_let_go_and_the_service_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
