@@ -76,7 +76,8 @@ def excerpt(lines: Iterable[str]) -> list[str]:
     """
     said: list[str] = []
     last: deque[str] = deque(maxlen=LAST_LINES)
-    for line in (line.rstrip() for line in lines):
+    # Ansible quotes a command's whole output in one line.
+    for line in (part.rstrip() for whole in lines for part in whole.replace("\\n", "\n").splitlines()):
         if len(last) == LAST_LINES and SAYS_WHY.search(last[0]) and len(said) < SAID_LINES:
             said.append(last[0])
         last.append(line)

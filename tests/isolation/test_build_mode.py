@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from isolationtools import playbook_lines, run, wait_for
 from labtools import ROOT, playbook
 
 MIRROR, MIRROR_ADDRESS = "packages.glasslab.test", "203.0.113.82"
-ELSEWHERE, HANDED_OUT = "elsewhere.glasslab.test", "192.0.2.129"  # the first of the range: nobody has given it one
+ELSEWHERE = "elsewhere.glasslab.test"  # nobody has given it an address: one of network_names_range is handed out
 INVENTORY = ROOT / "inventories/local/group_vars/hypervisor.yml"
 
 
@@ -142,16 +143,18 @@ def test_host_check_matters() -> None:
 
 def test_names_are_each_guests_own() -> None:
     of_agent, of_logs = hello(MODEL), hello(ELSEWHERE)
-    assert asked(LOGS, [dns(ELSEWHERE)])[0]["got"] == f"NOERROR {HANDED_OUT}"
-    [answer] = asked(LOGS, [raw(of_logs, HANDED_OUT)])
+    said, handed_out = asked(LOGS, [dns(ELSEWHERE)])[0]["got"].split()
+    assert said == "NOERROR"
+    assert ip_address(handed_out) in ip_network("192.0.2.128/25")
+    [answer] = asked(LOGS, [raw(of_logs, handed_out)])
     assert "glasslab internet tcp 443" in answer["got"]
     get_elsewhere = f"GET / HTTP/1.1\r\nHost: {ELSEWHERE}\r\n\r\n".encode()
     # the address is out of reach, and so is the name behind an address of one's own
-    assert ends(AGENT, [raw(of_logs, HANDED_OUT), raw(of_logs, MODEL_ADDRESS)]) == ["silent", "closed"]
-    assert ends(LOGS, [raw(of_agent, MODEL_ADDRESS), raw(of_agent, HANDED_OUT)]) == ["silent", "closed"]
+    assert ends(AGENT, [raw(of_logs, handed_out), raw(of_logs, MODEL_ADDRESS)]) == ["silent", "closed"]
+    assert ends(LOGS, [raw(of_agent, MODEL_ADDRESS), raw(of_agent, handed_out)]) == ["silent", "closed"]
     assert "403" in asked(AGENT, [raw(get_elsewhere, MIRROR_ADDRESS, 80)])[0]["got"]
     # no guest finds the address that was handed out: it is nobody's
-    assert ends(CTL, [raw(of_logs, HANDED_OUT)])[0] not in {"answered"}
+    assert ends(CTL, [raw(of_logs, handed_out)])[0] not in {"answered"}
 
 
 def test_what_is_denied_is_counted() -> None:

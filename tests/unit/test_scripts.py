@@ -281,10 +281,12 @@ def test_each_room_of_the_isolation_tests_is_in_one_scenario() -> None:
 def test_a_failed_steps_excerpt_names_the_test_that_failed() -> None:
     """The recap of all scenarios is longer than what is shown, and names no test."""
     log = ["PLAY [Prove it]", "      E       assert 2 == 1", "      FAILED tests/a/test_b.py::test_c - assert 2 == 1"]
+    log += [r'fatal: [localhost]: FAILED! => {"stdout": "E   that\nFAILED tests/d.py::test_e\n1 failed"}']
     code = f"import test\nfor line in test.excerpt({log!r} + ['recap'] * 100): print(line)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, text=True, check=True, timeout=60
     )
     said = done.stdout.splitlines()
-    assert said[:3] == [*log[1:], "[...]"]
-    assert said[3:] == ["recap"] * 60
+    assert said[:2] == log[1:3]
+    assert said[2:5] == [log[3].split(r"\n")[0], "FAILED tests/d.py::test_e", "[...]"]
+    assert said[5:] == ["recap"] * 60
