@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import socket
 import ssl
 import struct
@@ -34,6 +35,15 @@ SILENT = ("hang", "drip", "drip_head", "drop", "close", "down", "reset", "killed
 AWAY = ("down", "other_ca", "name_gone")
 
 
+def unclaimed_port() -> int:
+    """A free port below those that connections get by themselves: one of them would take it while nobody listens."""
+    while True:
+        port = random.randrange(15_000, 30_000)
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.bind(("127.0.0.1", port))
+            return port
+
+
 class FaultyHec:
     """`reset(k, how)`: POST number k (from 1) and all later ones fail that way. `received` counts every POST.
 
@@ -50,7 +60,7 @@ class FaultyHec:
         self.name_gone = name_gone
         self._lock = threading.Lock()
         self._release = threading.Event()
-        self._port = 0
+        self._port = unclaimed_port()
         self._server: Any = None
         self._connections: set[socket.socket] = set()
         self.reset()
@@ -192,7 +202,6 @@ class FaultyHec:
                 pass
 
         self._server = Server(("127.0.0.1", self._port), Handler)
-        self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def _go_away(self, answering: socket.socket | None = None) -> None:

@@ -70,4 +70,4 @@ def test_packer_accepts_the_copy_and_the_ca_and_nothing_else(
     said = done.stdout + done.stderr
     assert done.returncode != 0, said
     assert ("x509" in said) is not accepted, said
-    assert ("401" in said) is accepted, said
+    assert ("401 authentication failure" in said) is accepted, said
