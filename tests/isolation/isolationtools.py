@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 
 from labtools import LAB_ID, LAB_PY, ROOT, STATE, Done
 
@@ -71,7 +73,10 @@ def policy() -> dict[str, Any]:
     """The embedded lab's policy as the playbooks work it out, in the mode that the hypervisor has."""
     network, inventory = ROOT / "roles" / "network", ROOT / "inventories" / "local" / "group_vars" / "hypervisor.yml"
     values = yaml.safe_load((network / "defaults" / "main.yml").read_text(encoding="utf-8"))
-    values |= yaml.safe_load(inventory.read_text(encoding="utf-8"))
+    loader = DataLoader()
+    values |= loader.load_from_file(str(inventory), trusted_as_template=True)
+    settings = loader.load_from_file(str(inventory.with_name("all.yml")))
+    values["network_flows"] = Templar(loader=loader, variables=settings).template(values["network_flows"])
     values["network_mode"] = json.loads(pve("cat /etc/glasslab/network/settings.json")).get("mode", "allowlist")
     declared = {name.removeprefix("network_"): value for name, value in values.items()}
     found = importlib.util.spec_from_file_location("glasslab_policy", network / "filter_plugins" / "glasslab_policy.py")
