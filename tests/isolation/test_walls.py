@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -26,7 +27,7 @@ from labtools import playbook
 
 REACHED = {"open", "refused"}
 LOGS_SSH = door("10.10.10.20", tcp=[22])
-MODEL = door("203.0.113.10", tcp=[443])
+MODEL, RESOLVER = door("203.0.113.10", tcp=[443]), door("203.0.113.53", tcp=[53])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -87,6 +88,10 @@ def assert_closed_but_managed() -> None:
 TARGETS_OF_THE_AGENT = [door("192.168.50.2", tcp=[22]), door("10.10.10.1", tcp=[22, 8006], ping=True), LOGS_SSH, MODEL]
 
 
+def reaches(where: dict[str, object]) -> bool:
+    return answers("agent", where) == ["open"]
+
+
 @pytest.mark.parametrize("broken", BROKEN)
 def test_fails_closed(broken: str) -> None:
     """What cannot be loaded leaves the bridge down and management up, says so, and stops the role."""
@@ -107,7 +112,8 @@ def test_fails_closed(broken: str) -> None:
     finally:
         pve(repairs)
     pve("ifup vmbr1")
-    wait_for("the model can be reached again", lambda: answers("agent", MODEL) == ["open"], 10)
+    for served, where in (("model", MODEL), ("resolver", RESOLVER)):
+        wait_for(f"the {served} can be reached again", partial(reaches, where), 20)
     assert differing(take_receipt()) == []
 
 
