@@ -87,9 +87,9 @@ def test_arguments_are_checked_for_any_host(box: Outbox, tmp_path: Path, mode: s
         async with Client(box.mcp, mode=mode, read_timeout_seconds=10, cache=None) as client:
             for arguments in ({**good, "cc": "x"}, {**good, "to": ["a"]}, {"to": "a"}, {**good, "subject": "x" * 201}):
                 result = await client.call_tool("send_message", arguments)
-                found.append((result.is_error, result.content[0].text))  # type: ignore[union-attr]
+                found.append((result.is_error, result.content[0].text))
             result = await client.call_tool("send_message", good)
-            found.append((result.is_error, result.content[0].text))  # type: ignore[union-attr]
+            found.append((result.is_error, result.content[0].text))
         return found
 
     found = anyio.run(calls)
