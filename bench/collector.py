@@ -96,7 +96,7 @@ def collector(home: str, told: Any, profile: bool) -> None:
             profiled.append(one)
             one.runcall(run, self)
 
-        threading.Thread.run = profiled_run  # type: ignore[method-assign]  # of this process alone
+        threading.Thread.run = profiled_run  # of this process alone
     store = Store(config.home / FILE, config.retention)
     began = time.process_time()
     servers = start(config, store, "127.0.0.1", [loglab.SEARCH_TOKEN], 256)

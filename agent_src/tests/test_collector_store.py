@@ -82,7 +82,7 @@ def test_a_store_that_is_never_idle_is_kept_small_too(tmp_path: Path) -> None:
     store = Store(tmp_path / "events.sqlite3", Retention({"agents": 10 * 86400}, 2**40))
     try:
         store.add([aged(20)])
-        store._keeper._next = 0.0  # type: ignore[union-attr]  # due again
+        store._keeper._next = 0.0  # due again
         store.add([aged(1)])
         store.add([aged(0)])  # the writer has looked when it takes this
         assert texts(store) == ["agents 1", "agents 0"]

@@ -82,7 +82,7 @@ def test_of_calls_at_the_same_time_one_that_fails_loses_no_other(bench: Bench, e
 
     bench.tools.answer = answer
     outcome = bench.run(turn(*READS), ANSWER, parallel_calls=3)
-    assert (outcome.status, bench.requests) == (error.status, 1)  # type: ignore[attr-defined]  # both have one
+    assert (outcome.status, bench.requests) == (error.status, 1)  # both have one
     assert [event["tool_call_id"] for event in bench.hec.events("mcp.call_tool.result")] == ["c1", "c2"]
 
 
@@ -152,7 +152,7 @@ def test_a_list_is_asked_for_again_each_attempt_on_record_before_the_next(
             raise ToolServerError("HTTP 503", again=True)
         return listed(meta)
 
-    bench.tools.list_tools = list_tools  # type: ignore[method-assign]  # a stub of a stub
+    bench.tools.list_tools = list_tools  # a stub of a stub
     outcome = bench.run(turn(("list_files", "{}")), ANSWER, mcp_retries=retries)
     assert (outcome.status, on_record) == (status, list(range(retries + 1)))
     assert [event["request"] for event in bench.hec.events("mcp.failed")] == ["tools/list"] * retries

@@ -134,7 +134,7 @@ def test_a_program_that_is_not_the_pinned_one_is_never_started(bench: Bench, tmp
         "stub": pins.lock_entry(lab.definitions, None),
         "web": pins.lock_entry(foreign.definitions, None, pins.file_hashes([program])),
     }
-    bench.tools = Toolset([Member(lab), Member(foreign, "web", [program])])  # type: ignore[assignment]  # any tools
+    bench.tools = Toolset([Member(lab), Member(foreign, "web", [program])])  # any tools
     assert bench.run(ANSWER, lock=lock).status == "answered"
     program.write_text("print(2)")
     foreign.connected.clear()
