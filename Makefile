@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
-GIVEN := QUESTION ID WHY SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
+GIVEN := QUESTION PROMPT RESOURCES ID WHY SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
 GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT WEB_PORT SPLUNK_WEB_PORT
 # For verify-splunk alone, and not exported: an empty HEC_TOKEN would be a setting to every other verb.
 LIVE := SPLUNK_URL SPLUNK_APP SPLUNK_TOKEN SPLUNK_TOKEN_FILE HEC_URL HEC_CA HEC_INDEX HEC_TOKEN HEC_TOKEN_FILE
@@ -39,7 +39,7 @@ LAB := roles/machine/files/nspawn/lab.py
 demo: root setup-lab ## Build the lab, ask the sample question, show the frames and what the agent could not reach
 	@$(AS_ROOT) $(PYTHON) scripts/demo.py
 
-ask: root setup ## Ask the lab's agent: make ask QUESTION="..." [INVENTORY=inventories/proxmox]
+ask: root setup ## Ask the lab's agent: make ask QUESTION="..." [SESSION=... PROMPT="NAME KEY=VALUE" INVENTORY=...]
 	@$(AS_ROOT) $(PYTHON) scripts/ask.py
 
 approvals: root setup ## The tool calls that wait for a person (docs/approvals.md)
@@ -109,7 +109,7 @@ verify-proxmox: setup ## The Proxmox scenario on a live host, asked first: make 
 verify-splunk: setup ## What only a real Splunk can show, asked first: make verify-splunk SPLUNK_URL=https://splunk.example:8089
 	@$(PYTHON) scripts/verify_splunk.py
 
-soak: root setup-lab ## The long forms of the same tests: every failure of the log at every commit, the demo killed at many moments
+soak: root setup-lab ## The long forms of the same tests: every failure of the log at every commit, the demo killed at many moments, mutants
 	@$(AS_ROOT) $(PYTHON) scripts/test.py --soak
 
 bench: root setup ## What a question costs on the standing lab; writes bench/results.json

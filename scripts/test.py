@@ -69,6 +69,11 @@ def steps() -> list[Step]:
     ]
 
 
+def soak_steps() -> list[Step]:
+    """What only the soak runs, beside the long forms: an hour's work that tells of the tests, not of the lab."""
+    return [("mutants", [sys.executable, "tests/mutants.py"])]
+
+
 def excerpt(lines: Iterable[str]) -> list[str]:
     """Of a failed step's log what it failed of, at most SAID_LINES, and its last lines.
 
@@ -120,12 +125,14 @@ def main() -> None:
     # A background job begins with SIGINT ignored and its children inherit that; some of the tests interrupt theirs.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     wanted = [word for word in sys.argv[1:] if word != "--soak"]
+    every = steps()
     if "--soak" in sys.argv[1:]:
         os.environ |= SOAK
-        wanted = wanted or ["unit", "lab: cleared", "lab: demo", "molecule", "lab: removed"]
-    chosen = [step for step in steps() if not wanted or any(step[0].startswith(word) for word in wanted)]
+        every += soak_steps()
+        wanted = wanted or ["unit", "lab: cleared", "lab: demo", "molecule", "lab: removed", "mutants"]
+    chosen = [step for step in every if not wanted or any(step[0].startswith(word) for word in wanted)]
     if not chosen:
-        sys.exit(f"test.py: no step begins with {' or '.join(wanted)}; there are: {', '.join(n for n, _ in steps())}")
+        sys.exit(f"test.py: no step begins with {' or '.join(wanted)}; there are: {', '.join(n for n, _ in every)}")
     logs = Path(tempfile.mkdtemp(prefix="glasslab-test-"))
     began = time.monotonic()
     outcome = []

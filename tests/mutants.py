@@ -3,6 +3,8 @@
 `tests/mutants.py [MODULE ...]` changes each operator, constant, condition, call and return of the modules in SUBJECTS
 and runs their tests on it, in a fork of a process in which the libraries are loaded already. A survivor is a change
 that no test noticed; each has to stand in docs/mutants.md with its reason, and each that stands there has to survive.
+First the tests run on each module as it is: what they fail of then is no change's doing. MUTANTS_AT_ONCE=1 keeps it to
+one processor.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import copy
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LISTED: Final = ROOT / "docs" / "mutants.md"
 TESTS: Final = ROOT / "agent_src" / "tests"
 SECONDS: Final = 120  # a mutant that never ends is noticed too
-AT_ONCE: Final = 2
+AT_ONCE: Final = int(os.environ.get("MUTANTS_AT_ONCE", "2"))
 # module -> the tests that are to notice
 SUBJECTS: Final = {
     "glasslab.arguments": ["test_arguments.py"],
@@ -35,7 +39,10 @@ SUBJECTS: Final = {
     "glasslab.servers.sandbox": ["test_sandbox.py", "test_servers_files.py"],
 }
 # Loaded once, before the forks; nothing of glasslab's may be among them.
-LIBRARIES: Final = ("pytest", "requests", "cryptography.x509", "openai", "mcp", "mcp.server", "pydantic_settings")
+LIBRARIES: Final = (
+    *("pytest", "requests", "cryptography.x509", "openai", "mcp", "mcp.server", "pydantic_settings"),
+    *("hypothesis.strategies", "opentelemetry.sdk.trace.export", "yaml"),
+)
 
 COMPARE: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
@@ -154,10 +161,14 @@ def begin(name: str, tree: ast.Module) -> int:
 
 
 def survivors_of(name: str) -> tuple[list[str], int]:
-    """The mutants of a module that no test noticed, and how many there are."""
+    """The mutants of a module that no test noticed, and how many there are. Ends here when its tests fail without."""
     left: list[str] = []
     running: dict[int, str] = {}
-    found = list(mutants(file_of(name).read_text(encoding="utf-8")))
+    source = file_of(name).read_text(encoding="utf-8")
+    pid = begin(name, ast.parse(source))
+    if os.waitpid(pid, 0)[1] != 0:
+        sys.exit(f"mutants.py: {name}: {' '.join(SUBJECTS[name])} fail on it as it is; mend that first")
+    found = list(mutants(source))
     for what, tree in [*found, *[("", None)] * AT_ONCE]:
         if len(running) == AT_ONCE or tree is None:
             if not running:
@@ -191,14 +202,19 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in SUBJECTS]:
         sys.exit(f"mutants.py: {', '.join(unknown)}: not among {', '.join(SUBJECTS)}")
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ.pop("GLASSLAB_SOAK", None)  # the long forms would take days
     sys.path.insert(0, str(TESTS))
     for library in LIBRARIES:
         importlib.import_module(library)
+    for plugin in importlib.metadata.entry_points(group="pytest11"):
+        plugin.load()
     survivors: set[str] = set()
     total = 0
     for name in chosen:
+        began = time.monotonic()
         left, count = survivors_of(name)
-        print(f"{name}: {count} mutants, {len(left)} survived", flush=True)
+        took = time.monotonic() - began
+        print(f"{name}: {count} mutants, {len(left)} survived, {took:.0f} s", flush=True)
         survivors |= set(left)
         total += count
     known = {item for item in listed() if item.split(":")[0] in chosen}
