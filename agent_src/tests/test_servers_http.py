@@ -265,19 +265,31 @@ def test_who_sends_no_request_in_time_keeps_no_host_out(tmp_path: Path, monkeypa
         def protocol() -> Any:
             return made(config=config, server_state=state, app_state={})
 
-        async with await asyncio.get_running_loop().create_server(protocol, sock=listener), asyncio.timeout(20):
-            address = listener.getsockname()
-            asking, asked = await asyncio.open_connection(*address)
-            asked.write(request)
-            silent, _ = await asyncio.open_connection(*address)
-            half, halved = await asyncio.open_connection(*address)
-            halved.write(request[:-1])
-            assert (await silent.read(), await half.read()) == (b"", b"")
-            release.set()
-            assert b" 401 " in await asking.readuntil(b"\r\n\r\n")
-            asked.write(b"x")  # of the body that nobody waits for any more
-            assert await asking.read() == b""
-            assert not state.connections
+        writers: list[asyncio.StreamWriter] = []
+
+        async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            writers.append(writer)
+            return reader, writer
+
+        async with await asyncio.get_running_loop().create_server(protocol, sock=listener):
+            try:
+                async with asyncio.timeout(10):
+                    asking, asked = await connect()
+                    asked.write(request)
+                    silent, _ = await connect()
+                    half, halved = await connect()
+                    halved.write(request[:-1])
+                    assert (await silent.read(), await half.read()) == (b"", b"")
+                    release.set()
+                    assert b" 401 " in await asking.readuntil(b"\r\n\r\n")
+                    asked.write(b"x")  # of the body that nobody waits for any more
+                    assert await asking.read() == b""
+                    assert not state.connections
+            finally:  # the server is left only when no connection is open: a failure would wait for ever
+                release.set()
+                for writer in writers:
+                    writer.close()
 
     class Checked:
         def __init__(self, config: uvicorn.Config) -> None:
