@@ -1,25 +1,33 @@
-"""make ask QUESTION="...": put a question to the lab's agent, show its answer and how to see the session."""
+"""make ask QUESTION="...": put a question to the lab's agent, show its answer and how to see the session.
+
+SESSION is a session that the lab's agent answered, to go on with; PROMPT is a tool server's prompt (NAME KEY=VALUE ...)
+and RESOURCES are addresses beside the question, words as in a shell.
+"""
 
 import os
+import shlex
 import sys
 import threading
 
-from glasslab.guardrails import visible_text
+from glasslab.guardrails import visible_line, visible_text
+from glasslab.inquiry import Inquiry, InquiryError, attached
 from lab import ask, fail, need_lab, need_ssh, run
 
 
 def main() -> None:
     """Ask, and end as the agent does."""
-    question = os.environ.get("QUESTION", "").strip()
-    if not question:
+    asked = inquiry()
+    question = asked.question
+    if not question and not asked.attached.prompt:
         fail('QUESTION is empty; ask like this: make ask QUESTION="What does the access policy say?"')
     need_lab()
+    more = {"asked": asked} if asked != Inquiry(question) else {}
     told, tell = os.pipe()
     said: list[str] = []
     teller = threading.Thread(target=show, args=(told, said))
     teller.start()
     try:
-        done = ask(question, stderr=tell)
+        done = ask(question, stderr=tell, **more)
     finally:
         os.close(tell)
         teller.join()
@@ -28,6 +36,24 @@ def main() -> None:
     # Escaped here too: what the agent's machine says is not this terminal's to obey.
     sys.stdout.write(visible_text(done.stdout))
     sys.exit(done.returncode)
+
+
+def inquiry() -> Inquiry:
+    """What the variables ask."""
+    given = {name: os.environ.get(name, "").strip() for name in ("QUESTION", "SESSION", "PROMPT", "RESOURCES")}
+    try:
+        beside = attached(words("PROMPT", given["PROMPT"]) or None, words("RESOURCES", given["RESOURCES"]))
+        return Inquiry(given["QUESTION"], given["SESSION"] or None, beside)
+    except InquiryError as error:
+        fail(visible_line(str(error)))
+
+
+def words(name: str, text: str) -> list[str]:
+    """The words of a variable, as a shell takes them."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        fail(f"{name}={visible_line(text)}: {error}; give words as in a shell")
 
 
 def show(told: int, said: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -10,9 +11,12 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from inventory_lab import InventoryError, Standing, standing
+
+if TYPE_CHECKING:  # the verbs that ask nothing need none of it
+    from glasslab.inquiry import Inquiry
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
@@ -79,8 +83,10 @@ def agents_glasslab(*words: str) -> list[str]:
     return [*other.ssh, "--", GLASSLAB, *words] if other else ssh("agent", GLASSLAB, *words)
 
 
-def ask(question: str, *options: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    """Put a question to the lab's agent. The question goes by stdin: it is nobody's business in a process list.
+def ask(
+    question: str, *options: str, stderr: int = subprocess.PIPE, asked: Inquiry | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Put a question to the lab's agent, or all of `asked`. By stdin: it is nobody's business in a process list.
 
     `stderr` is a descriptor to write to what is said on the way, which may be long: a call can wait for an approval.
     """
@@ -88,8 +94,9 @@ def ask(question: str, *options: str, stderr: int = subprocess.PIPE) -> subproce
         question.encode()
     except UnicodeEncodeError:
         fail("the question is not UTF-8; write it in a UTF-8 terminal, or convert it with iconv")
-    command = agents_glasslab("ask", "--socket", SOCKET, *options, "-")
-    return subprocess.run(command, input=question, text=True, stdout=subprocess.PIPE, stderr=stderr, check=False)
+    given, how = (json.dumps(asked.as_json()), "--request") if asked else (question, "-")
+    command = agents_glasslab("ask", "--socket", SOCKET, *options, how)
+    return subprocess.run(command, input=given, text=True, stdout=subprocess.PIPE, stderr=stderr, check=False)
 
 
 def need_ssh(done: subprocess.CompletedProcess[str]) -> None:

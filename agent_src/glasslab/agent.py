@@ -9,18 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from glasslab import attachments, delegate, pinned, pins, session_frames
+from glasslab import delegate, pinned, pins, session_frames
 from glasslab.approvals import Gate, Nobody, Person, policy_of
-from glasslab.attachments import Attached, Attachments
+from glasslab.attachments import Attachments
 from glasslab.attempts import Attempts
 from glasslab.calling import ModelCalls
-from glasslab.context import Call, Context, Continued, tokens_of
+from glasslab.context import Call, Context, Continued, conversation, tokens_of
 from glasslab.endings import Ended, Findings, Outcome, ending, limit_reached
 from glasslab.fitting import fit
-from glasslab.models import Model, Reply, Request, Stopped, ToolDefinition
+from glasslab.inquiry import Attached
+from glasslab.models import Message, Model, Reply, Request, Stopped, ToolDefinition
 from glasslab.policy import Budget, limits_of
 from glasslab.recorder import LoggingError, Recorder, SessionRecorder
 from glasslab.screening import Screen
+from glasslab.session_words import Words
 from glasslab.settings import Settings
 from glasslab.toolcalls import ToolCalls
 from glasslab.toolset import Connection, Toolset, as_toolset, offered
@@ -29,6 +31,7 @@ from glasslab.vocabulary import PARENT_FIELDS
 from glasslab.wire import META_CLOCK, META_SESSION_ID, META_STEP, META_TOOL_CALL_ID
 
 Watch = Callable[[str], None]
+Keep = Callable[[Continued], None]
 
 LAST_TURN: Final = "This is the last turn and no more tools can be called: answer now, from what you have found."
 
@@ -61,14 +64,15 @@ class Agent:
         continued: Continued | None = None,
         person: Person | None = None,
         attached: Attached | None = None,
+        keep: Keep | None = None,
     ) -> Outcome:
         """Answer one question. Set `stop` to cancel it. Does not raise for what the contract has a status for.
 
         `watch` gets the model's text as it arrives, before it is on record. `continued` is what was said before.
         `person` decides about calls that wait for an approval; without one they are denied. `attached` is read from
-        the tool servers and put beside the question.
+        the tool servers and put beside the question. `keep` gets the conversation, once its end is on record.
         """
-        return Session(self, stop, watch, continued, person=person, attached=attached).ask(question)
+        return Session(self, stop, watch, continued, person=person, attached=attached, keep=keep).ask(question)
 
 
 class Session:
@@ -83,6 +87,7 @@ class Session:
         parent: Mapping[str, Any] | None = None,
         person: Person | None = None,
         attached: Attached | None = None,
+        keep: Keep | None = None,
     ) -> None:
         """Open nothing yet but the log's connection; `agent` gives settings, model, lock and the way to the tools.
 
@@ -91,11 +96,13 @@ class Session:
         settings = agent.settings
         self.agent, self.continued, self.parent, self.person = agent, continued, parent, person or Nobody()
         self.settings, self.lock, self.stop, self.watch = settings, agent.lock, stop, watch
-        self.attached = attached or Attached()
+        self.attached, self.keep = attached or Attached(), keep
         self.budget, self.findings = Budget(limits_of(settings)), Findings()
         self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
-        self.notice: str | None = None
+        self.said: list[Message] = []  # what the model was sent last
+        self.context: Context | None = None
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex, parent=parent)
+        self.words = Words(settings, self.log, self.screen)
         self.model = ModelCalls(settings, agent.model, self.log, self.budget, self.findings, stop)
         self.attempts = Attempts(settings.mcp_retries, self.log, self.budget, stop)
         self.tool_calls = ToolCalls(
@@ -122,10 +129,12 @@ class Session:
 
     def run(self, question: str) -> str:
         """Return the answer. What reaches outside goes through `log.act`: recorded first, then done."""
-        log, budget, question = self.log, self.budget, self.screened(question)
+        log, budget, named = self.log, self.budget, self.continued.named if self.continued else {}
+        question, beside = self.words.begin(question, self.attached, named)
         servers = log.act(self.connect)
         pinned.check_tools(servers, self.lock, log, budget.turns)
-        context = self.begun(self.with_attached(question, servers))
+        reader = Attachments(servers, self.tools, self.lock, log, self.screen, self.attempts, self.meta)
+        context = self.begun(self.words.with_attached(question, beside, reader))
         tools, schemas, hashes = self.offer(servers)
         context.overhead = tokens_of(tools) + tokens_of(LAST_TURN)
         while True:
@@ -137,35 +146,10 @@ class Session:
             reply = log.act(call_model, session_frames.request(budget.turns, asked))
             if not reply.tool_requests:
                 log.note(session_frames.decision(budget.turns, "answer"))
-                return self.shown(reply.content or "")
+                return self.words.shown(budget.turns, reply.content or "")
             calls = context.add_reply(reply, schemas)
             self.decide(calls)
             self.tool_calls.make(calls, context)
-
-    def screened(self, question: str) -> str:
-        """Note the session's start, and what the guardrails found; return the question as it may be asked."""
-        found = self.screen.question(question)
-        self.attached, frames, notices, refused = attachments.screened(self.attached, self.screen)
-        named = {**(self.continued.named if self.continued else {}), **self.attached.named}
-        self.log.note(*session_frames.start(self.settings, found.text, named), *found.frames, *frames)
-        self.notice = "; ".join(filter(None, (found.notice, *notices))) or None
-        if found.refused or refused:
-            raise Ended("input_refused", "guardrail", refused or found.notice or "")
-        return found.text
-
-    def with_attached(self, question: str, servers: Sequence[ServerInfo]) -> str:
-        """Return the question with the prompt and the resources that are attached to it."""
-        reader = Attachments(servers, self.tools, self.lock, self.log, self.screen, self.attempts, self.meta)
-        text, notices = reader.question(question, self.attached)
-        self.notice = "; ".join(filter(None, (self.notice, *notices))) or None
-        return text
-
-    def shown(self, answer: str) -> str:
-        """Note what the guardrails found in the answer; return it as it may be shown."""
-        found = self.screen.answer(self.budget.turns, answer)
-        self.log.note(*found.frames)
-        self.notice = "; ".join(filter(None, (self.notice, found.notice))) or None
-        return found.text
 
     def connect(self) -> Sequence[ServerInfo]:
         """Start or reach the tool servers and list their tools; what they are started from is compared before."""
@@ -184,6 +168,7 @@ class Session:
         context = Context(self.settings.system_prompt, question, self.settings.context_tokens, earlier)
         context.results.update(self.continued.results if self.continued else {})
         self.log.on_acknowledged = context.filed
+        self.context = context
         return context
 
     def offer(self, servers: Sequence[ServerInfo]) -> tuple[list[ToolDefinition], dict[str, Any], dict[str, str]]:
@@ -205,7 +190,8 @@ class Session:
         last = self.settings.last_turn == "answer" and self.budget.on_last_turn
         if last:
             context.add_note(LAST_TURN)
-        return Request(context.messages(), offered, last, self.watch)
+        self.said = list(context.messages())
+        return Request(self.said, offered, last, self.watch)
 
     def complete(self, servers: Sequence[ServerInfo], asked: Request, hashes: dict[str, str]) -> Reply:
         """Make a turn's model call, if the tools are still the pinned ones."""
@@ -216,23 +202,15 @@ class Session:
 
     def delegate(self, call: Call) -> ToolResult:
         """Have a delegate do a part of the work; its budget is a part of this one's."""
-        self.budget.count_tool_call()
-        made, arguments = delegate.settings_of(self.settings, self.budget), call.arguments
-        if made is None or not isinstance(arguments, dict):
-            self.log.note(*session_frames.delegate_result(self.budget.turns, call, None, delegate.NO_TURNS))
-            return delegate.NO_TURNS
-        agent = copy.copy(self.agent)
-        agent.settings = made
-        ids = (self.log.session_id, self.budget.turns, call.id)
-        child = Session(agent, self.stop, parent=dict(zip(PARENT_FIELDS, ids, strict=True)), person=self.person)
-        outcome = child.ask(arguments["task"])
-        self.budget.count_delegate(child.budget)
-        result = delegate.result_of(outcome)
-        self.log.note(*session_frames.delegate_result(self.budget.turns, call, outcome, result))
-        self.findings.ran(call.name, arguments, len(result.text))
-        if outcome.status in delegate.SHARED_ENDS:
-            raise Ended(outcome.status, "delegate", f"a delegate ended: {outcome.problem}")
-        return result
+
+        def begin(made: Settings, task: str) -> tuple[Outcome, Budget]:
+            agent = copy.copy(self.agent)
+            agent.settings = made
+            ids = (self.log.session_id, self.budget.turns, call.id)
+            child = Session(agent, self.stop, parent=dict(zip(PARENT_FIELDS, ids, strict=True)), person=self.person)
+            return child.ask(task), child.budget
+
+        return delegate.hand_over(call, self.settings, self.budget, self.log, self.findings, begin)
 
     def meta(self, tool_call_id: str | None = None) -> dict[str, Any]:
         """Return what travels with a request to the tool server."""
@@ -262,9 +240,14 @@ class Session:
 
     def end(self, status: str, answer: str | None, reason: str | None = None, problem: str | None = None) -> Outcome:
         """Record the end; only then the outcome, with the answer, is there to show. Raises LoggingError."""
-        so_far = None if answer is not None else self.shown(self.findings.text() or "") or None
+        found = None if answer is not None else self.findings.text()
+        so_far = (self.words.shown(self.budget.turns, found) if found else "") or None
         made = partial(self.outcome, status, answer, problem, so_far)
-        return self.log.act(made, *session_frames.end(self.budget, status, answer, reason, problem, so_far))
+        outcome = self.log.act(made, *session_frames.end(self.budget, status, answer, reason, problem, so_far))
+        if self.keep is not None and self.context is not None and self.said:
+            messages = conversation(self.said, answer, LAST_TURN)
+            self.keep(Continued(self.log.session_id, self.log.head, messages, self.context.known(self.log.session_id)))
+        return outcome
 
     def fail(self, error: Exception) -> Outcome:
         """Record the end that an error brings, and return its outcome."""
@@ -281,7 +264,7 @@ class Session:
     def outcome(self, status: str, answer: str | None, problem: str | None, so_far: str | None = None) -> Outcome:
         """Return the outcome as of now."""
         budget, id_ = self.budget, self.log.session_id
-        said = problem if problem is not None else self.notice
+        said = problem if problem is not None else self.words.notice
         return Outcome(status, id_, answer, budget.turns, budget.usage, budget.seconds, said, so_far)
 
     def close(self) -> None:

@@ -12,20 +12,14 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from glasslab.guardrails import visible_line, visible_text
+from glasslab.inquiry import Inquiry, InquiryError, attached, inquiry
 from glasslab.queries import session_search
-from glasslab.statuses import (
-    EXIT_CODES,
-    JSON_FIELDS,
-    MAX_QUESTION_CHARACTERS,
-    USAGE_ERROR,
-    Result,
-    question_problem,
-    refused,
-)
+from glasslab.statuses import EXIT_CODES, JSON_FIELDS, MAX_QUESTION_CHARACTERS, USAGE_ERROR, Result, refused
 
+MAX_REQUEST: Final = 250_000  # bytes; the service takes no more in a line
 _EXPECTED = {*JSON_FIELDS, "problem"}
 
 
@@ -41,7 +35,11 @@ def add_parser(subparsers: Any) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", type=Path, metavar="PATH", help="put it to the service that listens there")
     where.add_argument("--stream", action="store_true", help="also show the model's text on stderr as it arrives")
-    parser.add_argument("--session", metavar="ID", help="go on with that session, which is read from the log")
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        help="go on with that session, out of the log; the service goes on with those that it answered",
+    )
     parser.add_argument(
         "--prompt",
         nargs="+",
@@ -55,26 +53,50 @@ def add_parser(subparsers: Any) -> None:
         metavar="URI",
         help="put a resource of a tool server beside the question, by URI or SERVER/URI (repeatable)",
     )
+    parser.add_argument(
+        "--request",
+        action="store_true",
+        help='read all that is asked as one JSON object from standard input: {"question": "...", "session": "ID", '
+        '"prompt": {"name": "...", "arguments": {}}, "resources": []}; nothing of it is in the process list then',
+    )
     parser.set_defaults(run=run, usage=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask, print, and return the exit code of the contract."""
-    if args.question is None and not args.prompt:
+    beside = args.session is not None or args.prompt or args.resource
+    if args.request and (args.question is not None or beside):
+        args.usage("--request reads all that is asked from standard input; give nothing else of it")
+    if args.question is None and not args.prompt and not args.request:
         args.usage("give a QUESTION, or a --prompt")
-    question = _question(args.question or "")
-    problem = question_problem(question) if question or not args.prompt else None
-    if problem is not None:
-        return _show(refused(problem), args.json)
-    if args.socket and (args.prompt or args.resource):
-        print("glasslab: --prompt and --resource are for a checkout; ask without --socket", file=sys.stderr)
+    try:
+        asked = _read_inquiry() if args.request else _inquiry(args)
+    except InquiryError as error:
+        print(f"glasslab: {visible_line(str(error))}", file=sys.stderr)
         return USAGE_ERROR
-    if args.socket and args.session:
-        print("glasslab: --session reads the log, which a service cannot; ask without --socket", file=sys.stderr)
-        return USAGE_ERROR
+    if asked.problem is not None:
+        return _show(refused(asked.problem), args.json)
     stop = _Stop()
-    result = _ask_service(args.socket, question, stop) if args.socket else _ask_here(question, stop, args)
+    result = _ask_service(args.socket, asked, stop) if args.socket else _ask_here(asked, stop, args)
     return USAGE_ERROR if result is None else _show(result, args.json)
+
+
+def _inquiry(args: argparse.Namespace) -> Inquiry:
+    return Inquiry(_question(args.question or ""), args.session, attached(args.prompt, args.resource))
+
+
+def _read_inquiry() -> Inquiry:
+    """Return what standard input asks. Raises InquiryError."""
+    data = sys.stdin.buffer.read(MAX_REQUEST + 1)
+    if len(data) > MAX_REQUEST:
+        raise InquiryError(f"--request: more than {MAX_REQUEST} bytes; put the rest in a document")
+    try:
+        request = json.loads(data)
+    except (ValueError, RecursionError):
+        request = None
+    if not isinstance(request, dict):
+        raise InquiryError('--request: standard input is no JSON object; send {"question": "..."}')
+    return inquiry(request)
 
 
 class _Stop(threading.Event):
@@ -108,20 +130,18 @@ def _watch(text: str) -> None:
         sys.stderr.flush()
 
 
-def _ask_here(question: str, stop: threading.Event, args: argparse.Namespace) -> Result | None:
+def _ask_here(asked: Inquiry, stop: threading.Event, args: argparse.Namespace) -> Result | None:
     from glasslab.agent import LAST_TURN
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
-    from glasslab.attachments import AttachedError, attached
     from glasslab.continuing import ContinueError, read_session
     from glasslab.prompting import at_terminal
     from glasslab.protection import protect
 
     protect()
     try:
-        beside = attached(args.prompt, args.resource)
         agent = agent_from_settings()
-        continued = read_session(args.session, agent.settings.model, LAST_TURN) if args.session else None
-    except (*CONFIGURATION_ERRORS, ContinueError, AttachedError) as error:
+        continued = None if asked.session is None else read_session(asked.session, agent.settings.model, LAST_TURN)
+    except (*CONFIGURATION_ERRORS, ContinueError) as error:
         for line in getattr(error, "lines", [str(error)]):
             print(f"glasslab: {visible_line(line)}", file=sys.stderr)
         return None
@@ -131,17 +151,18 @@ def _ask_here(question: str, stop: threading.Event, args: argparse.Namespace) ->
     if args.stream:
         print("glasslab: what follows is shown as it arrives, before it is screened and on record", file=sys.stderr)
     try:
-        outcome = agent.ask(question, stop, _watch if args.stream else None, continued, at_terminal(), beside)
+        watch = _watch if args.stream else None
+        outcome = agent.ask(asked.question, stop, watch, continued, at_terminal(), asked.attached)
     finally:
         agent.close()
     return {**dataclasses.asdict(outcome), "index": agent.settings.hec_index}
 
 
-def _ask_service(path: Path, question: str, stop: _Stop) -> Result | None:
+def _ask_service(path: Path, asked: Inquiry, stop: _Stop) -> Result | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as service:
         try:
             service.connect(str(path))
-            service.sendall(json.dumps({"question": question, "watch": True}).encode() + b"\n")
+            service.sendall(json.dumps({**asked.as_json(), "watch": True}, ensure_ascii=False).encode() + b"\n")
             stop.told = service
             with service.makefile("rb") as lines:
                 line = lines.readline()

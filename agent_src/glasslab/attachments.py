@@ -8,7 +8,6 @@ before it is made: its name in session.start before any server is started, its r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -17,75 +16,43 @@ from glasslab.attempts import Attempts
 from glasslab.context import Call
 from glasslab.endings import Ended
 from glasslab.frames import Frame, frame, recordable, sha256_hex
+from glasslab.inquiry import Attached
 from glasslab.recorder import SessionRecorder
 from glasslab.screening import Screen
 from glasslab.toolset import Toolset, prompts_of
 from glasslab.tooltypes import ServerInfo, ToolResult
 
-MAX_RESOURCES: Final = 20
 _SHOWN: Final = 20
+_NAMELESS: Final = "what is taken out of a question, and no server knows it without; give the name as it is listed"
 What = Literal["prompt", "resource"]
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A prompt, as NAME or SERVER/NAME, with its arguments; resources, as URI or SERVER/URI."""
-
-    prompt: str | None = None
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    resources: Sequence[str] = ()
-
-    @property
-    def named(self) -> dict[str, Any]:
-        """What a session's first frames say of it; nothing when nothing is attached."""
-        prompt = {"prompt": self.prompt, "prompt_arguments": dict(self.arguments)} if self.prompt else {}
-        return prompt | ({"resources": list(self.resources)} if self.resources else {})
-
-
-class AttachedError(ValueError):
-    """What the command line attaches cannot be understood; the text is one line."""
-
-
-def attached(prompt: Sequence[str] | None, resources: Sequence[str]) -> Attached:
-    """Return what the command line attaches: NAME KEY=VALUE ..., and URIs. Raises AttachedError."""
-    name, *words = prompt or [""]
-    arguments: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise AttachedError(f"--prompt: {word[:60]!r} is no KEY=VALUE; put the question before --prompt")
-        if key in arguments:
-            raise AttachedError(f"--prompt: {key[:60]!r} is given twice; keep one")
-        arguments[key] = value
-    for text in (name, *arguments, *arguments.values(), *resources):
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise AttachedError("--prompt and --resource take valid UTF-8; check the terminal's encoding")
-    if prompt and not name.strip():
-        raise AttachedError("--prompt needs a name; `glasslab pin` shows the prompts of the servers")
-    if len(resources) > MAX_RESOURCES or not all(resources):
-        raise AttachedError(f"--resource is given {len(resources)} times or empty; give 1 to {MAX_RESOURCES} addresses")
-    return Attached(name or None, arguments, tuple(resources))
 
 
 def screened(given: Attached, screen: Screen) -> tuple[Attached, list[Frame], list[str], str | None]:
     """Return what may be asked for, frames and notices of what was found in it, and why it must not be, if so.
 
-    A prompt's arguments and an address go to a server and into the record, as a question does.
+    All of it goes to a server and into the record, as a question does. A name that holds what is taken out of a
+    question is refused: without it no server would know it, and two names could become one.
     """
     frames: list[Frame] = []
     notices: list[str] = []
     refused: list[str] = []
 
-    def kept(what: str, text: str) -> str:
+    def kept(what: str, text: str, is_name: bool = False) -> str:
         found = screen.question(text)
         frames.extend(found.frames)
-        if found.notice:
-            (refused if found.refused else notices).append(f"{what}: {found.notice}")
+        if found.refused or (is_name and found.text != text):
+            refused.append(f"{what}: {found.notice}" if found.refused else f"{what} holds {_NAMELESS}")
+        elif found.notice:
+            notices.append(f"{what}: {found.notice}")
         return found.text
 
-    arguments = {key: kept(f"prompt argument {key!r}", value) for key, value in given.arguments.items()}
+    name = None if given.prompt is None else kept("the prompt's name", given.prompt, is_name=True)
+    arguments: dict[str, str] = {}
+    for number, (key, value) in enumerate(given.arguments.items(), start=1):
+        known_as = kept(f"the name of prompt argument {number}", key, is_name=True)
+        arguments[known_as] = kept(f"prompt argument {known_as!r}", value)
     resources = tuple(kept(f"resource {number}", uri) for number, uri in enumerate(given.resources, start=1))
-    return Attached(given.prompt, arguments, resources), frames, notices, refused[0] if refused else None
+    return Attached(name, arguments, resources), frames, notices, refused[0] if refused else None
 
 
 class Attachments:

@@ -160,6 +160,12 @@ class Context:
             place = {"seq": event["seq"], "event_id": event["event_id"]}
             self.results[event["tool_call_id"]] = replace(kept, frame=place)
 
+    def known(self, session_id: str) -> dict[str, Kept]:
+        """Return what is known of the results, as another session takes it: the frames are those of this session."""
+        return {
+            id_: replace(kept, frame={"session_id": session_id, **kept.frame}) for id_, kept in self.results.items()
+        }
+
     def _check(self, request: ToolRequest, schemas: Mapping[str, Mapping[str, Any]]) -> Call:
         id_, name = self._unique(request.id), recordable(request.name[:200])
         try:
@@ -185,6 +191,16 @@ class Context:
 
 # The frames that a result is found by: its text (LAB_TRACE=full), or its hash.
 RESULT_KINDS: Final = ("mcp.call_tool.result", "agent.call_refused", "delegate.result", "toolcall")
+
+
+def conversation(sent: Sequence[Message], answer: str | None, last_turn: str) -> list[Message]:
+    """Return what a later session goes on with: what a model was sent last, and the answer that it gave, if it did.
+
+    Without the system prompt, which is the later session's own, and without `last_turn`, the lab's own word of the last
+    turn, which holds for one session only.
+    """
+    kept = [message for message in sent if message.get("role") != "system" and message.get("content") != last_turn]
+    return [*kept, {"role": "assistant", "content": answer}] if answer else kept
 
 
 def tokens_of(messages: object) -> int:

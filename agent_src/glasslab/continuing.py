@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from glasslab.context import Continued, Kept
+from glasslab.context import Continued, Kept, conversation
 from glasslab.frames import AGENT, event_hash
 from glasslab.models import Message
 from glasslab.verify import verify_session
@@ -75,9 +75,7 @@ def rebuild(
         raise ContinueError(f"session {session_id} ended before it asked its model anything; ask anew")
     started, answer = own[0], next(event for event in own if event["kind"] == "agent.final")["answer"]
     messages = [_taken(message, started["model"] == model) for message in requests[-1]["messages"]]
-    messages = [m for m in messages if m.get("role") != "system" and m.get("content") != last_turn]
-    if answer:
-        messages.append({"role": "assistant", "content": answer})
+    messages = conversation(messages, answer, last_turn)
     problem = unpaired(messages)
     if problem:
         raise ContinueError(f"session {session_id} holds a conversation of another form: {problem}; ask anew")

@@ -6,12 +6,15 @@ the tools, a session and chain of its own, and no delegate. What it takes counts
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from glasslab.endings import Outcome
+from glasslab import session_frames
+from glasslab.context import Call
+from glasslab.endings import Ended, Findings, Outcome
 from glasslab.models.usage import BYTES_A_TOKEN
 from glasslab.policy import Budget
+from glasslab.recorder import SessionRecorder
 from glasslab.settings import Settings
 from glasslab.tooltypes import ToolResult
 
@@ -90,6 +93,33 @@ def settings_of(settings: Settings, budget: Budget) -> Settings | None:
             "system_prompt": f"{settings.system_prompt}\n\n{PROMPT}",
         }
     )
+
+
+def hand_over(
+    call: Call,
+    settings: Settings,
+    budget: Budget,
+    log: SessionRecorder,
+    findings: Findings,
+    begin: Callable[[Settings, str], tuple[Outcome, Budget]],
+) -> ToolResult:
+    """Have a delegate do what the call asks for; return what the parent's model is told. Raises Ended.
+
+    `begin` runs it, with its settings and its task; what it took is counted, however it ended.
+    """
+    budget.count_tool_call()
+    made, arguments = settings_of(settings, budget), call.arguments
+    if made is None or not isinstance(arguments, dict):
+        log.note(*session_frames.delegate_result(budget.turns, call, None, NO_TURNS))
+        return NO_TURNS
+    outcome, taken = begin(made, arguments["task"])
+    budget.count_delegate(taken)
+    result = result_of(outcome)
+    log.note(*session_frames.delegate_result(budget.turns, call, outcome, result))
+    findings.ran(call.name, arguments, len(result.text))
+    if outcome.status in SHARED_ENDS:
+        raise Ended(outcome.status, "delegate", f"a delegate ended: {outcome.problem}")
+    return result
 
 
 def result_of(outcome: Outcome) -> ToolResult:

@@ -119,6 +119,11 @@ class SessionRecorder:
         return self._chain.clock
 
     @property
+    def head(self) -> str:
+        """The hash of the frame recorded last."""
+        return self._chain.position[1]
+
+    @property
     def failure(self) -> LoggingError | None:
         """The error that ended this session's recording, if one did."""
         return self._failure

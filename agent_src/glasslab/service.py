@@ -1,6 +1,7 @@
 """The appliance daemon: `glasslab serve` answers questions on a unix socket, with everything imported and warm.
 
-Protocol, newline-delimited JSON, one question a connection: the client sends `{"question": "..."}` and reads one
+Protocol, newline-delimited JSON, one question a connection: the client sends `{"question": "..."}` (with `session`,
+`prompt` and `resources` beside it: inquiry.inquiry) and reads one
 object: `answer`, `status`, `session_id`, `turns`, `usage`, `seconds` as `glasslab ask --json` prints them, and
 `problem` (one line, null when answered), `so_far` (what was found without an answer, or null), `trace` (summary or
 full), `index`. Any further line of the client's, and a client that closes, cancel the question (status cancelled,
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import select
 import signal
@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -29,19 +30,16 @@ from glasslab import desk
 from glasslab.agent import Agent
 from glasslab.approvals import Asked
 from glasslab.guardrails import visible_line
+from glasslab.inquiry import InquiryError, inquiry
+from glasslab.kept_sessions import KeptSessions, NotKept
 from glasslab.peers import peer_uid
-from glasslab.statuses import Result, question_problem, refused, unasked
+from glasslab.service_wire import listen, notify, read_request, send
+from glasslab.statuses import Result, refused, unasked
 
-MAX_LINE: Final = 262_144
-REQUEST_SECONDS: Final = 10.0  # a client that connects and says nothing is let go
 STOP_SECONDS: Final = 10.0  # for running questions to record their end
 MAX_ASKS: Final = 8  # at once; the others wait for their turn
 MAX_CONNECTIONS: Final = 32
 MAX_APPROVING: Final = 8  # connections beyond those, for decisions: questions that wait for one must not keep it out
-
-
-class ServeError(ValueError):
-    """The service cannot start; the text is one line with the remedy."""
 
 
 class Service:
@@ -55,7 +53,8 @@ class Service:
         self._agent = agent
         self._path = path
         self._desk = desk.Desk(approvers)
-        self._listener = _listen(path)
+        self._kept = KeptSessions()
+        self._listener = listen(path)
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._slots = threading.BoundedSemaphore(MAX_ASKS)
         self._clients: dict[int, tuple[socket.socket, threading.Event]] = {}
@@ -121,7 +120,7 @@ class Service:
             return
         places = MAX_CONNECTIONS + (MAX_APPROVING if self._desk.may_decide(uid) else 0)
         if len(self._clients) >= places:
-            _send(client, _busy())
+            send(client, _busy())
             client.close()
             return
         stop, may_ask = threading.Event(), len(self._clients) < MAX_CONNECTIONS
@@ -130,7 +129,7 @@ class Service:
             how = (poll, client, uid, stop, may_ask)
             threading.Thread(target=self._serve, args=how, name="ask", daemon=True).start()
         except RuntimeError:  # no thread to be had (the unit's TasksMax, memory): this question's matter alone
-            _send(client, unasked("cancelled", "the service has no thread left for the question; ask again later"))
+            send(client, unasked("cancelled", "the service has no thread left for the question; ask again later"))
             self._done.append(client.fileno())
 
     def _on_client(self, poll: select.poll, descriptor: int, event: int) -> None:
@@ -158,7 +157,7 @@ class Service:
 
     def _serve(self, poll: select.poll, client: socket.socket, uid: int, stop: threading.Event, may_ask: bool) -> None:
         try:
-            request = _read_request(client)
+            request = read_request(client)
             if request is None:
                 return
             told = request if "status" in request else desk.answer(self._desk, uid, request)
@@ -167,18 +166,22 @@ class Service:
             elif told is None:
                 poll.register(client, select.POLLIN)  # from here on a word or a goodbye cancels
                 self._wake()
-                told = self._answer(request["question"], stop, desk.AtDesk(self._desk, uid, _teller(client, request)))
-            _send(client, told)
+                told = self._answer(request, stop, desk.AtDesk(self._desk, uid, _teller(client, request)))
+            send(client, told)
         except Exception as error:  # one connection's failure must not end the service
             print(f"glasslab: connection failed: {type(error).__name__}: {error}", file=sys.stderr)
         finally:
             self._done.append(client.fileno())
             self._wake()
 
-    def _answer(self, question: str, stop: threading.Event, person: desk.AtDesk) -> Result:
-        problem = question_problem(question)
-        if problem is not None:
-            return refused(problem)
+    def _answer(self, request: Mapping[str, Any], stop: threading.Event, person: desk.AtDesk) -> Result:
+        try:
+            asked = inquiry(request)
+            before = self._kept.of(person.caller, asked.session) if asked.session is not None else None
+        except (InquiryError, NotKept) as error:
+            return refused(str(error))
+        if asked.problem is not None:
+            return refused(asked.problem)
         if self._draining:
             return unasked(
                 "cancelled", "the service starts anew when the questions that run are answered; ask again then"
@@ -187,7 +190,8 @@ class Service:
             if stop.is_set():
                 return unasked("cancelled", "cancelled before its turn came; nothing was asked")
         try:
-            outcome = self._agent.ask(question, stop, person=person)
+            keep = partial(self._kept.keep, person.caller)
+            outcome = self._agent.ask(asked.question, stop, None, before, person, asked.attached, keep)
         finally:
             self._slots.release()
         if outcome.problem:
@@ -196,90 +200,15 @@ class Service:
         return {**dataclasses.asdict(outcome), "trace": settings.lab_trace, "index": settings.hec_index}
 
 
-def _listen(path: Path) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if path.is_socket():
-            try:
-                listener.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink()  # left behind by a service that is gone
-            else:
-                raise ServeError(f"another service answers on {path}; stop it, or give another --socket")
-            listener.close()
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(path))
-        path.chmod(0o660)
-        listener.listen(MAX_CONNECTIONS)
-    except OSError as error:
-        listener.close()
-        raise ServeError(f"cannot listen on {path}: {error.strerror or error}; give another --socket") from None
-    except ServeError:
-        listener.close()
-        raise
-    return listener
-
-
 def _teller(client: socket.socket, request: Mapping[str, Any]) -> Callable[[Asked], None]:
     """Return what tells a client that watches of a call that waits."""
 
     def tell(asked: Asked) -> None:
         if request.get("watch") is True:
-            _send(client, {"approval": desk.described(asked)})
+            send(client, {"approval": desk.described(asked)})
 
     return tell
 
 
-def _read_request(client: socket.socket) -> dict[str, Any] | None:
-    """Return what is asked, the result that refuses what came instead, or None when the client went away."""
-    client.settimeout(REQUEST_SECONDS)
-    data = b""
-    deadline = time.monotonic() + REQUEST_SECONDS
-    while b"\n" not in data:
-        try:
-            chunk = client.recv(65_536)
-        except TimeoutError:
-            return refused(f"no question within {REQUEST_SECONDS:g} s; send one line of JSON")
-        except OSError:
-            return None
-        data += chunk
-        if not chunk:
-            break
-        if len(data) > MAX_LINE or time.monotonic() > deadline:
-            return refused(f"the request is longer than {MAX_LINE} bytes, or too slow; send one line of JSON")
-    if not data:
-        return None
-    try:
-        request = json.loads(data.split(b"\n", 1)[0])
-    except (ValueError, RecursionError):
-        request = None
-    words = ("question", "approvals", "approve", "deny")
-    if isinstance(request, dict) and "status" not in request and any(_fits(word, request) for word in words):
-        return request
-    return refused('not understood; send {"question": "..."} and a newline')
-
-
-def _fits(word: str, request: Mapping[str, Any]) -> bool:
-    return request.get(word) is True if word == "approvals" else isinstance(request.get(word), str)
-
-
 def _busy() -> Result:
     return unasked("cancelled", f"the service has {MAX_CONNECTIONS} questions waiting; ask again later")
-
-
-def _send(client: socket.socket, result: Result) -> None:
-    with contextlib.suppress(OSError):  # the client is gone; the session is on record all the same
-        client.settimeout(REQUEST_SECONDS)
-        client.sendall(json.dumps(result).encode() + b"\n")
-
-
-def notify(state: str) -> None:
-    """Tell systemd the state, when it asked for it."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        channel.setblocking(False)  # a manager that does not read must not stop the service
-        channel.sendto(state.encode(), address)

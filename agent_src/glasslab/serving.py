@@ -29,7 +29,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve; return 0 after SIGTERM or SIGINT, 2 when the configuration or the socket cannot be used."""
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
     from glasslab.protection import protect
-    from glasslab.service import ServeError, Service
+    from glasslab.service import Service
+    from glasslab.service_wire import ServeError
 
     protect()
     try:

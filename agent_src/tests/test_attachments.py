@@ -11,8 +11,8 @@ from agent_bench import ANSWER, Bench
 from agent_lab import LIST, StubTools, make_agent, make_settings, never
 from glasslab import pins
 from glasslab.agent import Outcome
-from glasslab.attachments import Attached, AttachedError, attached
 from glasslab.cli import main
+from glasslab.inquiry import Attached, InquiryError, attached
 from glasslab.toolbox import ServerCommand, Toolbox
 from glasslab.toolset import Member, Toolset
 from glasslab.tooltypes import ServerInfo, ToolResult, ToolServerError
@@ -198,6 +198,30 @@ def test_a_secret_in_an_argument_or_an_address_goes_nowhere(bench: Bench, librar
         assert b"AKIAIOSFODNN7EXAMPLE" not in b"".join(bench.hec.bodies)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            Attached("review", {"AKIAIOSFODNN7EXAMPLE": "Bern"}),
+            "the name of prompt argument 1: the question is refused",
+        ),
+        (Attached("review", {"city": "Bern", "bob@lab.example": "x"}), "the name of prompt argument 2 holds what is"),
+        (Attached("review", {"a@b.example": "x", "c@d.example": "y"}), "the name of prompt argument 1 holds what is"),
+        (Attached("AKIAIOSFODNN7EXAMPLE", {}), "the prompt's name: the question is refused"),
+        (Attached("bob@lab.example/review", {}), "the prompt's name holds what is taken out of a question, and no"),
+    ],
+)
+def test_a_secret_or_an_address_in_a_name_goes_nowhere(
+    bench: Bench, library: Library, given: Attached, said: str
+) -> None:
+    outcome = ask(bench, library, given, "Well?")
+    assert (outcome.status, library.read, library.connected, bench.requests) == ("input_refused", [], [], 0)
+    assert str(outcome.problem).startswith(said)
+    for secret in (b"AKIAIOSFODNN7EXAMPLE", b"@lab.example", b"@b.example", b"@d.example"):
+        assert secret not in b"".join(bench.hec.bodies)
+    assert bench.hec.events("guardrail")[0]["stage"] == "question"
+
+
 def test_what_is_taken_out_of_an_argument_or_an_address_is_told(bench: Bench, library: Library) -> None:
     given = Attached("review", {"city": "anna@lab.example"}, ["web/note://a?of=bob@lab.example"])
     outcome = ask(bench, library, given, "And of carl@lab.example?")
@@ -252,14 +276,17 @@ def test_what_the_command_line_attaches() -> None:
         (["review", "What of it?"], [], "'What of it?' is no KEY=VALUE; put the question before --prompt"),
         (["review", "=x"], [], "'=x' is no KEY=VALUE"),
         (["review", "a=1", "a=2"], [], "'a' is given twice; keep one"),
-        ([" "], [], "--prompt needs a name"),
+        ([" "], [], "a prompt needs a name"),
+        ([""], [], "a prompt needs a name"),
         (["a\udcff"], [], "valid UTF-8"),
-        (None, [""], "--resource is given 1 times or empty"),
-        (None, ["x:y"] * 21, "--resource is given 21 times or empty; give 1 to 20"),
+        (None, [""], "1 resources are given, or an empty one; give 1 to 20"),
+        (None, ["x:y"] * 21, "21 resources are given, or an empty one; give 1 to 20"),
+        (["review", f"city={'x' * 20_000}"], [], "have 20010 characters; at most 20000: put the rest in a document"),
+        (["review", *[f"k{number}=" for number in range(51)]], [], "at most 50 arguments, not 51"),
     ],
 )
 def test_what_cannot_be_attached_is_one_line(prompt: list[str] | None, resources: list[str], words: str) -> None:
-    with pytest.raises(AttachedError) as caught:
+    with pytest.raises(InquiryError) as caught:
         attached(prompt, resources)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -267,7 +294,8 @@ def test_what_cannot_be_attached_is_one_line(prompt: list[str] | None, resources
 
 @pytest.mark.usefixtures("clean_home")
 def test_the_command_says_what_does_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", "Well?", "--socket", "/s", "--resource", "x:y"]) == 2
-    assert "--prompt and --resource are for a checkout; ask without --socket" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["ask", "--request", "Well?"])
+    assert "--request reads all that is asked from standard input" in capsys.readouterr().err
     assert main(["ask", "--prompt", "review", "Bern"]) == 2
     assert "glasslab: --prompt: 'Bern' is no KEY=VALUE" in capsys.readouterr().err

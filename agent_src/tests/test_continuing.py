@@ -288,9 +288,3 @@ def test_a_session_that_is_not_there_or_cannot_be_read(
         read_session("0" * 32, "m", LAST_TURN)
     with pytest.raises(ContinueError, match="is no session id"):
         read_session('x" | delete', "m", LAST_TURN)
-
-
-def test_a_service_cannot_read_the_log(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", "--session", "x", "--socket", "/nowhere", AGAIN]) == 2
-    said = capsys.readouterr().err
-    assert said == "glasslab: --session reads the log, which a service cannot; ask without --socket\n"

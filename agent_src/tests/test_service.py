@@ -24,7 +24,7 @@ from glasslab.service import Service
 from glasslab.statuses import EXIT_CODES, JSON_FIELDS, MAX_QUESTION_CHARACTERS
 from tool_servers import running_parent
 
-SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")]}
+SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")], "repeat_last": True}
 SLOW = {"turns": [{**turn(content="Late."), "delay": 1.5}]}
 
 
@@ -210,6 +210,52 @@ def test_the_command_line_puts_its_question_to_the_service(lab: Lab) -> None:
     assert list(json.loads(as_json.stdout)) == list(JSON_FIELDS)
 
 
+def test_the_command_line_goes_on_with_a_session_and_says_what_stands_beside(lab: Lab) -> None:
+    command = [sys.executable, "-m", "glasslab.cli", "ask", "--json", "--socket", str(lab.socket("quick"))]
+
+    def ask(*words: str, given: object = None) -> dict[str, Any]:
+        done = subprocess.run(
+            [*command, *words], input=json.dumps(given), capture_output=True, text=True, check=False, timeout=20
+        )
+        assert done.stdout, done.stderr
+        result: dict[str, Any] = {**json.loads(done.stdout), "code": done.returncode, "stderr": done.stderr}
+        return result
+
+    first = exchange(lab.socket("quick"), question())
+    second = ask("--session", first["session_id"], "And then?")
+    third = ask("--request", given={"question": "And then?", "session": second["session_id"]})
+    assert [one["status"] for one in (first, second, third)] == ["answered"] * 3
+    continues = [event.get("continues") for event in lab.hec.events("session.start")]
+    assert continues == [None, first["session_id"], second["session_id"]]
+    sent = lab.hec.events("llm.request")[-1]["messages"]
+    assert [message["content"] for message in sent if message["role"] == "user"] == [QUESTION, *["And then?"] * 2]
+    unknown = ask("--session", "f" * 32, "And then?")
+    assert (unknown["code"], unknown["status"]) == (7, "input_refused")
+    assert "is none that this service has answered for user" in unknown["stderr"]
+    beside = ask("--prompt", "review", "city=Bern", "--resource", "note://a")
+    assert (beside["code"], beside["status"]) == (7, "input_refused")
+    assert "prompt 'review': no server lists it; there are: none" in beside["stderr"]
+    assert lab.hec.events("session.start")[-1]["resources"] == ["note://a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (b"", "no JSON object"),
+        (b"[1]", "no JSON object"),
+        (b'{"question": "x", "session": "no id"}', "'no id' is no session id"),
+        (b'"' + b"x" * 300_000 + b'"', "more than 250000 bytes"),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+def test_a_request_on_standard_input_that_is_none_is_one_line(tmp_path: Path, given: bytes, problem: str) -> None:
+    command = [sys.executable, "-m", "glasslab.cli", "ask", "--socket", str(tmp_path / "none"), "--request"]
+    done = subprocess.run(command, input=given, capture_output=True, check=False, timeout=20)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert problem in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+
+
 def test_ctrl_c_at_the_client_is_a_recorded_end(lab: Lab) -> None:
     command = [sys.executable, "-m", "glasslab.cli", "ask", "--json", "--socket", str(lab.socket("slow")), QUESTION]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -287,7 +333,7 @@ def test_a_service_that_is_about_to_start_anew_takes_no_question(tmp_path: Path)
     agent: Any = None  # it is never asked
     service = Service(agent, tmp_path / "s")
     service._on_signal(signal.SIGUSR1, None)
-    told = service._answer("why?", threading.Event(), agent)
+    told = service._answer({"question": "why?"}, threading.Event(), agent)
     assert (told["status"], told["session_id"]) == ("cancelled", None)
     assert "starts anew when the questions that run are answered" in told["problem"]
 

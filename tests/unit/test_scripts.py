@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -222,6 +223,36 @@ def test_the_lab_of_an_inventory_is_asked_and_its_log_is_read(elsewhere: Path, t
     asked = "/opt/glasslab/venv/bin/glasslab ask --socket /run/glasslab-agent/agent.sock -"
     assert words == f"-F {elsewhere}/ssh_config worker -- {asked}"
     assert question == "Who?"
+
+
+def test_what_stands_beside_a_question_goes_by_stdin_too(elsewhere: Path, tmp_path: Path) -> None:
+    path = f"{tmp_path}/bin:/usr/bin:/bin"
+    given = {
+        "QUESTION": "And then?",
+        "SESSION": "f" * 32,
+        "PROMPT": "web/review 'city=New York'",
+        "RESOURCES": "a://1 a://2",
+    }
+    done = run("import ask; ask.main()", tmp_path, INVENTORY=str(elsewhere), PATH=path, **given)
+    assert done.returncode == 0, done.stderr
+    words, asked = done.stdout.splitlines()
+    assert words.endswith("glasslab ask --socket /run/glasslab-agent/agent.sock --request")
+    assert json.loads(asked) == {
+        "question": "And then?",
+        "session": "f" * 32,
+        "prompt": {"name": "web/review", "arguments": {"city": "New York"}},
+        "resources": ["a://1", "a://2"],
+    }
+    for wrong, said in (
+        ({"PROMPT": "review city"}, "'city' is no KEY=VALUE"),
+        ({"PROMPT": "review 'city"}, "No closing quotation; give words as in a shell"),
+        ({"SESSION": "no id"}, "'no id' is no session id"),
+        ({"QUESTION": "", "SESSION": "f" * 32}, "QUESTION is empty"),
+    ):
+        done = run(
+            "import ask; ask.main()", tmp_path, INVENTORY=str(elsewhere), PATH=path, **({"QUESTION": "x"} | wrong)
+        )
+        assert said in one_line(done)
 
 
 @pytest.mark.parametrize("broken", ["none", "not built", "no inventory", "vault"])
