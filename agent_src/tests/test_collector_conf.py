@@ -201,3 +201,21 @@ def test_what_cannot_be_looked_into_is_named_and_is_not_taken_for_empty(
     monkeypatch.setattr("os.listdir", listdir)
     with pytest.raises(ConfError, match=rf"cannot read {home}/{part}.*: Permission denied; let the collector's user"):
         load_config(home)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("enableSplunkWebSSL = 0", "enableSplunkWebSSL is off"),
+        ("serverCert =", "has no serverCert"),
+        ("httpport = web", "httpport = web"),
+    ],
+)
+def test_the_page_is_served_with_tls_or_not_at_all(tmp_path: Path, change: str, named: str) -> None:
+    make_home(tmp_path)
+    conf = tmp_path / "etc/apps/glasslab/local/web.conf"
+    conf.write_text(f"{conf.read_text()}{change}\n")
+    with pytest.raises(ConfError, match=named):
+        load_config(tmp_path)
+    conf.write_text(f"{conf.read_text()}startwebserver = 0\n")
+    assert load_config(tmp_path).web is None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glasslab.pins import description_sha256, read_lock
 from splunkcheck.app import App, load
-from splunkcheck.conffile import Stanza, parse
+from splunkcheck.conffile import Stanza, parse, read
 
 HEAD = """# The searches of the app
 
@@ -16,7 +16,9 @@ The Splunk app `glasslab` (roles/splunk/files/app) brings these. None is schedul
 range that begins before it does. This page is written by `scripts/splunk_app.py docs` from the app's own files.
 
 No SPL is run by this project's tests: its form, and that every field, macro, lookup and view exists, are checked by
-`scripts/splunk_app.py check`; what it returns, only a Splunk can show.
+`scripts/splunk_app.py check`; what it returns, only a Splunk can show. What a search means is tried all the same where
+it has a form in SQLite (`sqlite/` in the app's folder): the embedded log's page runs these, and for each a test has
+frames in which it finds something and frames in which it finds nothing.
 """
 AFTER = """
 ## Limits that a Splunk needs
@@ -68,6 +70,7 @@ def page(app: App, text: str) -> str:
     """Return docs/searches.md. A heading is a comment of savedsearches.conf that begins with `# ---`."""
     lines = [HEAD]
     saved = app.conf("savedsearches.conf").stanzas
+    forms = _forms(app.root / "sqlite")
     heading, collecting = "", False
     for line in text.splitlines():
         if line.startswith("# --- "):
@@ -84,7 +87,7 @@ def page(app: App, text: str) -> str:
                 ]
             heading, collecting = "", False
             (stanza,) = parse(line, "", "savedsearches.conf")[0].stanzas.values()
-            lines += _search(saved[stanza.name])
+            lines += _search(saved[stanza.name], forms.get(stanza.name, ""))
         else:
             collecting = False
     lines += ["## Macros", "", "| macro | what it stands for | definition |", "|---|---|---|"]
@@ -96,7 +99,17 @@ def page(app: App, text: str) -> str:
     return "\n".join(lines) + "\n" + AFTER
 
 
-def _search(stanza: Stanza) -> list[str]:
+def _forms(folder: Path) -> dict[str, str]:
+    """Return what is said of each search's form in SQLite: its file, or why there is none."""
+    said = {}
+    for file in sorted(folder.glob("*.sql")):
+        said[file.read_text(encoding="utf-8").partition("\n")[0].removeprefix("-- ")] = f"In SQLite: `{file.name}`."
+    for stanza in read(folder / "none.conf", "sqlite/none.conf")[0].stanzas.values():
+        said[stanza.name] = f"Not in SQLite: {stanza.get('reason')}."
+    return said
+
+
+def _search(stanza: Stanza, form: str) -> list[str]:
     body = "\n".join(line.strip() for line in stanza.get("search").splitlines())
     span = f"From {stanza.get('dispatch.earliest_time')} to {stanza.get('dispatch.latest_time')}."
     if stanza.get("dispatch.earliest_time") == "0":
@@ -110,4 +123,5 @@ def _search(stanza: Stanza) -> list[str]:
         body,
         "```",
         "",
+        *([form, ""] if form else []),
     ]

@@ -17,6 +17,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageLab]:
     lab.session = lab.ask()
     lab.hostile()
     lab.receipt()
+    lab.found()
     yield lab
     lab.stop()
 

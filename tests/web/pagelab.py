@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,9 +14,11 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parents[2] / "agent_src" / "tests"))
 
 import loglab  # found by the line above
+from detection_cases import CASES, flows_at
 from glasslab.scripted import ScriptedServer, load_script
 from glasslab.vocabulary import COMMON_FIELDS, KINDS
 
+APP = Path(__file__).resolve().parents[2] / "roles/splunk/files/app"
 QUESTION = "What was the root cause of the September incident?"
 HOSTILE = "hostile-session"
 RUNNING = "running-session"
@@ -40,6 +43,11 @@ class PageLab:
         """Start it with nothing in it."""
         self.folder = folder
         self.lab = loglab.start_lab(folder / "splunk")
+        app = self.lab.home / "etc/apps/glasslab"
+        for part in ("lookups", "sqlite"):
+            shutil.copytree(APP / part, app / part)
+        for name in ("savedsearches.conf", "macros.conf"):
+            shutil.copy(APP / "default" / name, app / "default")
         self.ca = self.lab.ca
         self.token = loglab.SEARCH_TOKEN
         self.url = self.lab.web_url
@@ -88,10 +96,21 @@ class PageLab:
         self.send("agent:session", {"session_id": HOSTILE, "kind": "session.end", **end}, began + 2)
         self.send("agent:session", {"session_id": PAYLOAD, "kind": "session.start", "model": PAYLOAD}, began + 3)
 
-    def receipt(self) -> None:
+    def receipt(self, receipt: dict[str, Any] = RECEIPT) -> None:
         """Put a receipt into the log."""
         event = {"session_id": "hypervisor-x", "kind": "network.receipt", "component": "hypervisor", "name": "sample"}
-        self.send("agent:network", event | {"sha256": "ab" * 32, "receipt": RECEIPT}, time.time() - 60)
+        self.send("agent:network", event | {"sha256": "ab" * 32, "receipt": receipt}, time.time() - 60)
+
+    def found(self) -> None:
+        """Put what detections are for into the log: a refused path, a limit, flows at a time of no session."""
+        for name in ("refused paths", "runs that hit a limit", "flow without a frame", "guardrail findings"):
+            now, session = time.time(), f"session-of-{name.replace(' ', '-')}"
+            for ago, sourcetype, event in flows_at(now, CASES[name][1]):
+                self.send(
+                    sourcetype,
+                    event | ({"session_id": session} if event["component"] != "hypervisor" else {}),
+                    now - ago,
+                )
 
     def running(self) -> None:
         """Begin a session that has no end yet."""

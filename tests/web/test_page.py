@@ -59,6 +59,23 @@ def test_from_the_login_to_a_frame_by_keyboard_alone(place: PageLab, new: Make) 
     assert [complaint for complaint in watched.complaints if "401" not in complaint] == []
 
 
+def test_what_a_detection_found_leads_to_its_session_by_keyboard_alone(place: PageLab, new: Make) -> None:
+    watched = new(width=400)
+    page = watched.sign_in(place.token)
+    watched.open("/detections")
+    assert page.locator("nav [aria-current]").all_inner_texts() == ["Detections"]
+    found = page.locator(".detection", has=page.get_by_role("heading", name="refused paths"))
+    expect(found).to_contain_text("LLM06 Excessive Agency")
+    expect(found.locator("tbody")).to_contain_text("../.env")
+    found.get_by_role("region").focus()  # it can be scrolled, so it can be reached
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".frames")
+    assert page.url.endswith("/sessions/session-of-refused-paths")
+    assert page.locator("nav [aria-current]").all_inner_texts() == ["Sessions"]
+    assert watched.complaints == []
+
+
 def test_the_cookie_is_out_of_reach_and_the_token_in_no_address(place: PageLab, new: Make) -> None:
     watched = new()
     page = watched.sign_in(place.token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,7 @@ class WebServer(Server):
         context = tls_context(web.certificate, web.key)
         super().__init__(web.host, web.port, WebHandler, context=context, max_connections=64)
         self.store, self.home, self.logins = store, home, Logins(tokens)
+        self.detecting = threading.Lock()  # the one page that reads all of the store: one at a time beside HEC
 
 
 class WebHandler(Handler):
@@ -147,8 +149,9 @@ class WebHandler(Handler):
 
     def _detections(self, query: Mapping[str, str]) -> None:
         home = self.server.home
-        ran = detections.run_all(self.server.store, home)
-        self._page(200, "detections.html", detections=ran, searches=detections.searches(home))
+        with self.server.detecting:
+            ran = detections.run_all(self.server.store, home)
+        self._page(200, "detections.html", detections=ran, searches=detections.searches(home, ran))
 
     def _page(self, status: int, template: str, **values: object) -> None:
         logged_in = status != 401 and template != "login.html"
