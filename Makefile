@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
 
 # A real model: make demo MODEL_BASE_URL=http://127.0.0.1:11434/v1 MODEL=... ; the key from the environment, ~/lab/.env or MODEL_API_KEY_FILE.
-GIVEN := QUESTION PROMPT RESOURCES ID WHY SESSION HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
+GIVEN := QUESTION PROMPT RESOURCES ID WHY SESSION INDEX HOURS MODEL_BASE_URL MODEL MODEL_CA MODEL_API_KEY MODEL_API_KEY_FILE OPENAI_API_KEY
 GIVEN += INVENTORY HOSTS SNAPSHOT REPLACE REMOVE REVERT CONFIRM CHECK JSON RESULT WEB_PORT SPLUNK_WEB_PORT
 # For verify-splunk alone, and not exported: an empty HEC_TOKEN would be a setting to every other verb.
 LIVE := SPLUNK_URL SPLUNK_APP SPLUNK_TOKEN SPLUNK_TOKEN_FILE HEC_URL HEC_CA HEC_INDEX HEC_TOKEN HEC_TOKEN_FILE
@@ -54,7 +54,7 @@ deny: root setup ## Deny one that waits: make deny ID=... [WHY="..."]
 trace: root setup ## Show a session frame by frame: make trace [SESSION=...]
 	@$(AS_ROOT) $(PYTHON) scripts/trace.py trace
 
-verify: root setup ## Check a session's chains and signatures: make verify [SESSION=...]
+verify: root setup ## Check a session's chains and signatures: make verify [SESSION=...] [INDEX=1: into the log]
 	@$(AS_ROOT) $(PYTHON) scripts/trace.py verify
 
 web: root setup ## The log's page at https://127.0.0.1:8000, through SSH: sessions, receipts, detections (WEB_PORT=...)

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-ASKED = "{'host': inventory_hostname, 'ssh': ansible_ssh_common_args | default(''), 'log': verify_log_environment}"
+ASKED = (
+    "{'host': inventory_hostname, 'ssh': ansible_ssh_common_args | default(''), 'log': verify_log_environment,"
+    " 'hec': agent_hec_url | default(''), 'secrets': lab_secrets | default('')}"
+)
 SECONDS = 120
 
 
@@ -21,11 +24,16 @@ class InventoryError(Exception):
 
 
 class Standing(NamedTuple):
-    """How a lab is reached: ssh's words up to the agent's name, the settings that read the log, what builds it."""
+    """How a lab is reached: ssh's words up to the agent's name, the settings that read the log, what builds it.
+
+    `hec` is where the log is written to, `secrets` the folder of the lab's secrets here; empty where nothing says so.
+    """
 
     ssh: list[str]
     log: dict[str, str]
     remedy: str
+    hec: str
+    secrets: str
 
 
 def existing(inventory: str) -> str:
@@ -43,7 +51,8 @@ def standing(inventory: str) -> Standing:
     files = [word for before, word in itertools.pairwise(words) if before == "-F"]
     if missing := [file for file in files if not Path(file).is_file()]:
         raise InventoryError(f"no lab of {inventory} stands ({missing[0]} is not there); `{remedy}` builds one")
-    return Standing(["ssh", *words, said["host"]], {name: str(value) for name, value in said["log"].items()}, remedy)
+    log = {name: str(value) for name, value in said["log"].items()}
+    return Standing(["ssh", *words, said["host"]], log, remedy, said["hec"], said["secrets"])
 
 
 def _asked(inventory: str) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -123,11 +125,48 @@ def log_environment() -> dict[str, str]:
     }
 
 
-def read_log(verb: str, *arguments: str, capture: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run `glasslab VERB` on this machine against the lab's log."""
+def verifier_environment() -> dict[str, str]:
+    """What `glasslab verify --index` needs beside: where it writes, a token and a key of the verifier's own.
+
+    For that verb alone. Ends with the remedy when the lab has no such token.
+    """
+    other = lab_of_inventory()
+    hec, secrets = (other.hec, Path(other.secrets)) if other else ("https://10.10.10.20:8088", STATE / "secrets")
+    file = secrets / "hec_token_verifier"
+    try:
+        digits = file.read_text(encoding="ascii").strip()
+    except OSError as error:
+        which = f" -i {os.environ['INVENTORY']}" if other else ""
+        remedy = f"`ansible-playbook{which} playbooks/splunk.yml` makes one"
+        fail(f"the lab has no token for those who check ({file}: {error.strerror}); {remedy}")
+    # A HEC token has the form of a GUID; the file holds its digits, as the inventory makes them.
+    cuts = (0, 8, 12, 16, 20, 32)
+    token = "-".join(digits[begin:end] for begin, end in itertools.pairwise(cuts))
+    return {"HEC_URL": hec, "HEC_TOKEN_VERIFY": token, "SIGNING_KEY_VERIFY": str(secrets / "verifier.pem")}
+
+
+def verify(session: str, *, index: bool = False, capture: bool = False) -> subprocess.CompletedProcess[str]:
+    """Check a session, or `--last`; with `index` what is found goes into the log, signed by the verifier's key."""
+    if not index:
+        return read_log("verify", session, capture=capture)
+    more = verifier_environment()
+    done = read_log("verify", session, "--index", capture=capture, more=more)
+    made = Path(more["SIGNING_KEY_VERIFY"]).with_suffix(".pub")
+    kept = Path(log_environment().get("VERIFY_KEYS", "")) / made.name
+    if (
+        made.is_file() and "VERIFY_KEYS" in log_environment() and not kept.is_file()
+    ):  # what it signs can be checked, too
+        shutil.copyfile(made, kept)
+    return done
+
+
+def read_log(
+    verb: str, *arguments: str, capture: bool = False, more: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `glasslab VERB` on this machine against the lab's log, with `more` in its environment."""
     return subprocess.run(
         [str(BIN / "glasslab"), verb, *arguments],
-        env=log_environment(),
+        env=log_environment() | dict(more or {}),
         text=True,
         stdin=subprocess.DEVNULL,
         capture_output=capture,

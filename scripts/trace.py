@@ -1,9 +1,12 @@
-"""make trace, make verify: a session frame by frame, or its chains and signatures checked, read from the lab's log."""
+"""make trace, make verify: a session frame by frame, or its chains and signatures checked, read from the lab's log.
+
+With INDEX=1 what `make verify` finds goes into the log.
+"""
 
 import os
 import sys
 
-from lab import SESSION_ID, fail, need_lab, read_log, run
+from lab import SESSION_ID, fail, need_lab, read_log, run, verify
 
 
 def main() -> None:
@@ -12,6 +15,8 @@ def main() -> None:
     if session and not SESSION_ID.fullmatch(session):
         fail(f"SESSION={session!r} is no session id; `make ask` prints one")
     need_lab()
+    if sys.argv[1] == "verify":
+        sys.exit(verify(session or "--last", index=os.environ.get("INDEX", "") not in ("", "0")).returncode)
     sys.exit(read_log(sys.argv[1], session or "--last").returncode)
 
 

@@ -17,7 +17,7 @@ UNITS = {
 }
 MACHINES = {name: testinfra.get_host(f"ssh://{name}", ssh_config=str(lab.SSH_CONFIG)) for name in UNITS}
 SERVICES = [(machine, unit) for machine, units in UNITS.items() for unit in units if unit.endswith(".service")]
-SECRETS = ["hec_token_agent", "hec_token_mcp", "search_token", "scripted_api_key"]
+SECRETS = ["hec_token_agent", "hec_token_mcp", "hec_token_verifier", "search_token", "scripted_api_key"]
 SANDBOX = {
     "NoNewPrivileges": "yes",
     "ProtectSystem": "strict",

@@ -149,6 +149,27 @@ def test_the_session_is_in_the_log_as_published() -> None:
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
+def test_what_a_check_finds_is_in_the_log_by_a_token_that_no_machine_of_the_lab_holds() -> None:
+    session = ask(QUESTION)[1]["session_id"]
+    checked = lab.verify(session, index=True, capture=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    record = checked.stderr.split()[-1]
+    assert record.startswith("verifier-")
+    (found,) = events(record)
+    event = found["event"]
+    assert found["sourcetype"] == "agent:session"
+    # The fields that the app's search "what glasslab verify found" goes by.
+    assert (event["kind"], event["verified_session"], event["whole"]) == ("session.verified", session, True)
+    assert (event["found"], event["problems"], event["component"]) == (0, [], "verifier")
+    own = lab.verify(record, capture=True)
+    assert own.returncode == 0, own.stdout + own.stderr
+    token = lab.verifier_environment()["HEC_TOKEN_VERIFY"]
+    for machine in ("agent", "pve"):
+        hunt = f"grep -rlF -e {token} -e {token.replace('-', '')} /etc /run /srv /root /var /opt 2>/dev/null"
+        assert on(machine, hunt, check=False).stdout == ""
+    assert token in on("logs", "cat /opt/splunk/etc/apps/glasslab/local/inputs.conf").stdout
+
+
 @contextmanager
 def appliance(**settings: str) -> Iterator[None]:
     """The two services with other settings, until the block ends."""

@@ -255,6 +255,37 @@ def test_what_stands_beside_a_question_goes_by_stdin_too(elsewhere: Path, tmp_pa
         assert said in one_line(done)
 
 
+def test_a_check_that_is_to_be_recorded_has_a_token_and_a_key_of_its_own(elsewhere: Path, tmp_path: Path) -> None:
+    with (elsewhere / "group_vars" / "all.yml").open("a") as more:
+        more.write(f"agent_hec_url: https://192.0.2.7:8088\nlab_secrets: {tmp_path}/secrets\n")
+    given = {"INVENTORY": str(elsewhere), "INDEX": "1", "SESSION": "f" * 32}
+    line = one_line(run("import sys, trace; sys.argv[1:] = ['verify']; trace.main()", tmp_path, **given))
+    assert f"no token for those who check ({tmp_path}/secrets/hec_token_verifier: No such file or directory)" in line
+    assert f"`ansible-playbook -i {elsewhere} playbooks/splunk.yml` makes one" in line
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "hec_token_verifier").write_text("0123456789abcdef" * 2 + "\n")
+    (tmp_path / "secrets" / "verifier.pub").write_text("public\n")
+    (tmp_path / "keys").mkdir()
+    glasslab = tmp_path / "bin" / "glasslab"
+    glasslab.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "$HEC_URL" "$HEC_TOKEN_VERIFY" "$SIGNING_KEY_VERIFY"\n')
+    glasslab.chmod(0o755)
+    code = (
+        "import sys, trace, lab, pathlib;"
+        "sys.argv[1:] = ['verify'];"
+        f"lab.BIN = pathlib.Path('{glasslab.parent}');"
+        f"lab.log_environment = lambda: {{'VERIFY_KEYS': '{tmp_path}/keys'}};"
+        "trace.main()"
+    )
+    plain = run(code, tmp_path, **given | {"INDEX": "0"})
+    assert plain.stdout.split() == ["verify", "f" * 32], plain.stderr
+    recorded = run(code, tmp_path, **given)
+    assert recorded.stdout.split() == [
+        *("verify", "f" * 32, "--index", "https://192.0.2.7:8088"),
+        *("01234567-89ab-cdef-0123-456789abcdef", f"{tmp_path}/secrets/verifier.pem"),
+    ], recorded.stderr
+    assert (tmp_path / "keys" / "verifier.pub").read_text() == "public\n"
+
+
 @pytest.mark.parametrize("broken", ["none", "not built", "no inventory", "vault"])
 def test_an_inventory_whose_lab_cannot_be_reached_is_one_line(elsewhere: Path, tmp_path: Path, broken: str) -> None:
     said = {
