@@ -185,7 +185,7 @@ def seed(folder: Path, events: int) -> str:
                 event = {**item.event, "session_id": f"session-{number}", "padding": PADDING}
                 at = began + number + (item.time - stored[0].time)
                 text = json.dumps(event, separators=(",", ":"))
-                row = (at, "agent", item.source, item.sourcetype, "agents", text, event["session_id"], None, at)
+                row = (at, "agent", item.source, item.sourcetype, "agents", text, event["session_id"], None, at, "")
                 rows.append(row)
         database.execute("BEGIN")
         database.executemany(INSERT, rows)

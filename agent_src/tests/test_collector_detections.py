@@ -20,6 +20,7 @@ from glasslab.collector.web.detections import Detection
 from glasslab.frames import canonical_json
 from glasslab.vocabulary import COMMON_FIELDS, KINDS
 from session_sample import SESSION
+from weblab import ODD
 
 APP = Path(__file__).resolve().parents[2] / "roles/splunk/files/app"
 PREFIX = "Glasslab: "
@@ -93,7 +94,7 @@ def test_no_frame_ends_a_query(store: Store, home: Path, value: object) -> None:
         event = dict.fromkeys((*COMMON_FIELDS, *kind.fields, *kind.optional), value)
         sent.append((60.0, kind.sourcetype, event | {"session_id": "s", "kind": kind.name}))
     keep(store, sent)
-    store.add([Event(time.time(), "h", "s", "agent:llm", "agents", text, "s") for text in ("no JSON", "[1]", "1", '"')])
+    store.add([Event(time.time(), "h", "s", "agent:llm", "agents", text, "s") for text in ODD])
     found(store, home)
 
 

@@ -341,8 +341,8 @@ def test_no_place_is_kept_for_a_client_without_a_request_or_without_the_token(
     monkeypatch.setattr(httpserver, "FIRST_SECONDS", 0.3)
     context = ssl.create_default_context(cafile=str(lab.ca))
 
-    def connected() -> ssl.SSLSocket:
-        plain = socket.create_connection(("127.0.0.1", lab.servers[2].port), timeout=5)
+    def connected(server: int = 2) -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", lab.servers[server].port), timeout=5)
         return context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=True)
 
     def asks(connection: ssl.SSLSocket, token: str) -> bytes:
@@ -355,6 +355,13 @@ def test_no_place_is_kept_for_a_client_without_a_request_or_without_the_token(
         assert stranger.recv(1) == b""
         assert silent.recv(1) == b""
         assert b" 200 " in asks(known, SEARCH_TOKEN)
+    for server, path in ((0, "/services/collector"), (1, "/services/search/v2/jobs/export")):
+        for scheme in ("Bearer", "Splunk"):  # neither is a token: 401 and 403
+            with connected(server) as stranger:
+                head = f"POST {path} HTTP/1.1\r\nAuthorization: {scheme} none\r\nContent-Length: 1\r\n\r\n"
+                stranger.sendall(f"{head}x".encode())
+                assert b" 40" in stranger.recv(65_536)
+                assert stranger.recv(1) == b""
 
 
 def test_what_does_not_fit_into_memory_waits_outside(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

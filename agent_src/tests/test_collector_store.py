@@ -1,4 +1,4 @@
-"""What stays in the store, for how long, and what a disk that is full or too large to check does."""
+"""What a disk that is full or too large to check does to the store, and what answers its queries."""
 
 import json
 import sqlite3
@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from glasslab.collector import retention as retention_module
 from glasslab.collector import store as store_module
 from glasslab.collector.ack import Acks
-from glasslab.collector.config import Retention, load_config
+from glasslab.collector.config import Retention
 from glasslab.collector.hec import Event
 from glasslab.collector.retention import Keeper
 from glasslab.collector.search import results
@@ -21,6 +20,7 @@ from glasslab.collector.store import KIND, LISTED, Store, StoreError
 from glasslab.collector.web import data
 from glasslab.queries import Query
 from loglab import Lab, envelope, start_lab
+from weblab import ODD
 
 NOW = time.time()
 EVENT = Event(time=NOW, host="h", source="s", sourcetype="t", index="agents", raw="{}")
@@ -36,74 +36,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def texts(store: Store) -> list[str]:
     return [event.raw for event in store.select("1", ())]
-
-
-def aged(days: float, index: str = "agents") -> Event:
-    return replace(EVENT, time=NOW - days * 86400, index=index, raw=f"{index} {days:g}")
-
-
-def test_events_older_than_their_index_keeps_them_go(store: Store) -> None:
-    store.add([aged(days, index) for index in ("agents", "other") for days in (0, 5, 9, 11, 40)])
-    keeper = Keeper(Retention({"agents": 10 * 86400, "other": 4 * 86400}, 2**40))
-    assert keeper.look(store._writing) == 6
-    assert texts(store) == ["agents 9", "agents 5", "agents 0", "other 0"]
-
-
-def test_the_oldest_go_when_all_take_more_room_than_they_may(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention_module, "BATCH", 10)
-    store.add([replace(EVENT, raw=f"{number:03} " + "x" * 20_000) for number in range(100)])
-    keeper = Keeper(Retention({"agents": 10**9}, 1_000_000))
-    looks = 0
-    while not keeper.seconds:
-        keeper.look(store._writing)
-        looks += 1
-    kept = [int(text[:3]) for text in texts(store)]
-    assert kept == list(range(100 - len(kept), 100))
-    assert 40 <= len(kept) <= 50
-    assert looks >= (100 - len(kept)) // 10 + 1
-    assert Keeper(FOR_EVER).look(store._writing) == 0
-
-
-def test_no_more_goes_than_is_over_and_never_the_newest(store: Store) -> None:
-    store.add([replace(EVENT, raw="receipt")])
-    store.add([replace(EVENT, raw=f"{number} " + "x" * 1_000_000) for number in range(5)])
-    store.add([replace(EVENT, raw="newest")])
-    keeper = Keeper(Retention({"agents": 10**9}, 4_000_000))
-    while not keeper.seconds:
-        keeper.look(store._writing)
-    assert [text.split()[0] for text in texts(store)] == ["2", "3", "4", "newest"]
-    none = Keeper(Retention({"agents": 10**9}, 0))
-    while not none.seconds:
-        none.look(store._writing)
-    assert texts(store) == ["newest"]
-
-
-def test_a_store_that_is_never_idle_is_kept_small_too(tmp_path: Path) -> None:
-    store = Store(tmp_path / "events.sqlite3", Retention({"agents": 10 * 86400}, 2**40))
-    try:
-        store.add([aged(20)])
-        store._keeper._next = 0.0  # due again
-        store.add([aged(1)])
-        store.add([aged(0)])  # the writer has looked when it takes this
-        assert texts(store) == ["agents 1", "agents 0"]
-    finally:
-        store.close()
-
-
-def test_retention_is_read_from_indexes_conf(tmp_path: Path) -> None:
-    from loglab import make_home
-
-    make_home(tmp_path)
-    rules = load_config(tmp_path).retention
-    assert rules.seconds["agents"] == 188697600
-    assert rules.total_bytes == 2 * 500_000 * 1024**2
-    conf = tmp_path / "etc/apps/glasslab/local/indexes.conf"
-    conf.write_text(
-        "[agents]\nfrozenTimePeriodInSecs = 86400\nmaxTotalDataSizeMB = 100\n[other]\nmaxTotalDataSizeMB = 1\n"
-    )
-    rules = load_config(tmp_path).retention
-    assert (rules.seconds["agents"], rules.seconds["other"]) == (86400, 188697600)
-    assert rules.total_bytes == 101 * 1024**2
 
 
 @pytest.fixture
@@ -221,22 +153,6 @@ def test_every_query_is_answered_by_the_index_that_is_for_it(store: Store, monke
             assert "events_by_session" in plan, (query, plan)
         if "sourcetype = 'agent:llm'" in query:
             assert "events_by_sourcetype" in plan, (query, plan)
-
-
-ODD = [
-    '{"kind":"\\ud800"}',
-    "a\x00b",
-    '{"kind":"x"}\x00',
-    '{"kind":' + "[" * 3000 + "]" * 3000 + "}",
-    '{"kind":1e999}',
-    '"kind"',
-    '{"kind":{"a":1},"kind":null}',
-    '{"kind":"\\u0000"}',
-    "{kind:'x'}",
-    '{"kind":' + "9" * 5000 + "}",
-    "\ufeff{}",
-    "{" * 100_000,
-]
 
 
 def test_no_text_keeps_those_beside_it_from_being_stored(store: Store) -> None:

@@ -14,6 +14,21 @@ PAYLOAD = (
     "</title></pre></details>&lt;b&gt;\u202egnp.exe\u2066\u200b\U000e0041end"
 )
 PAGES = ["/", "/sessions/hostile", "/sessions/hostile?all=1", "/sessions/hostile/frames/1", "/receipts", "/detections"]
+# Texts of events that are no JSON to one reader or another.
+ODD = [
+    '{"kind":"\\ud800"}',
+    "a\x00b",
+    '{"kind":"x"}\x00',
+    '{"kind":' + "[" * 3000 + "]" * 3000 + "}",
+    '{"kind":1e999}',
+    '"kind"',
+    '{"kind":{"a":1},"kind":null}',
+    '{"kind":"\\u0000"}',
+    "{kind:'x'}",
+    '{"kind":' + "9" * 5000 + "}",
+    "\ufeff{}",
+    "{" * 100_000,
+]
 
 
 def send(lab: Lab, sourcetype: str, at: float, **event: Any) -> None:

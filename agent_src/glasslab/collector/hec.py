@@ -69,7 +69,10 @@ NOT_ALLOWED: Final = Reply(405, 405, "Method Not Allowed")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event as it is stored; `raw` is its text (JSON unless it was sent as a string), `time` in epoch seconds."""
+    """One event as it is stored; `raw` is its text (JSON unless it was sent as a string), `time` in epoch seconds.
+
+    `writer` is the name of the token that it came with, which no client can choose.
+    """
 
     time: float
     host: str
@@ -79,6 +82,7 @@ class Event:
     raw: str
     session_id: str | None = None
     fields: str | None = None
+    writer: str = ""
 
 
 class BodyError(Exception):
@@ -186,7 +190,7 @@ def _event(envelope: dict[str, Any], base: Event, token: Token, indexes: frozens
     except (ValueError, RecursionError):
         return INVALID_FORMAT
     text = {key: _text(value) for key, value in names.items()}
-    return Event(time=time, raw=raw, session_id=_session_id(event, fields), fields=packed, **text)
+    return Event(time=time, raw=raw, session_id=_session_id(event, fields), fields=packed, writer=token.name, **text)
 
 
 def parse_events(body: bytes, base: Event, token: Token, indexes: frozenset[str]) -> tuple[list[Event], Reply]:
@@ -233,7 +237,7 @@ def parse_raw(body: bytes, base: Event, token: Token, indexes: frozenset[str]) -
         return [], INCORRECT_INDEX
     lines = [line for line in body.decode("utf-8", "backslashreplace").splitlines() if line.strip()]
     named = (base.time, base.host, base.source, base.sourcetype, base.index)
-    return ([Event(*named, raw=line) for line in lines], SUCCESS) if lines else ([], NO_DATA)
+    return ([Event(*named, raw=line, writer=token.name) for line in lines], SUCCESS) if lines else ([], NO_DATA)
 
 
 def parse_acks(body: bytes) -> list[int] | Reply:

@@ -26,6 +26,7 @@ HEALTH_PATHS: Final = frozenset({"/health", "/health/1.0"})
 FORM_LIMIT: Final = 64 * 1024
 REFUSED_BODY_LIMIT: Final = 1024 * 1024
 WRITE_SECONDS: Final = 60.0
+NO_TOKEN: Final = (401, 403)
 
 
 class HecServer(Server):
@@ -68,7 +69,7 @@ class HecHandler(Handler):
         refusal = hec.NOT_FOUND if path is None else token if isinstance(token, Reply) else None
         limit = self.server.config.content_limit
         try:
-            # Also a refused request is read, so that the connection can go on; but not as much of it.
+            # Also a refused request is read, or its answer would be lost with what came; but not as much of it.
             body = self.read_body(limit if refusal is None else min(limit, REFUSED_BODY_LIMIT))
         except BadRequestError as error:
             code = {411: hec.INVALID_FORMAT.code, 413: 27}.get(error.status, hec.INVALID_FORMAT.code)
@@ -141,6 +142,8 @@ class HecHandler(Handler):
 
     def _reply(self, reply: Reply | bytes) -> None:
         status, body = (200, reply) if isinstance(reply, bytes) else (reply.status, reply.body())
+        if status in NO_TOKEN:
+            self.close_connection = True  # without a token nobody keeps one of the places between requests
         self.server.set_deadline(self.connection, WRITE_SECONDS)
         self.answer(status, body, JSON)
 
@@ -194,6 +197,8 @@ class SearchHandler(Handler):
         return scheme.lower() == "bearer" and any(matches)
 
     def _answer(self, status: int, body: bytes) -> None:
+        if status in NO_TOKEN:
+            self.close_connection = True
         self.server.set_deadline(self.connection, WRITE_SECONDS)
         self.answer(status, body, JSON)
 

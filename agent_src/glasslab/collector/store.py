@@ -10,14 +10,14 @@ import sqlite3
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from glasslab.collector.config import Retention
 from glasslab.collector.hec import Event
-from glasslab.collector.retention import Keeper
+from glasslab.collector.retention import HOLD, ROW_BYTES, SIZE, Keeper
 
 FILE: Final = Path("var/lib/splunk/glasslab/events.sqlite3")
 MOST_WAITING: Final = 1000
@@ -29,7 +29,7 @@ LEAST_FREE: Final = 1024 * 1024  # bytes without which a disk that refused is no
 # What a page lists: few events have one of these sourcetypes. A query has to repeat both texts to be answered by it.
 KIND: Final = "CASE WHEN json_valid(raw) THEN json_extract(raw, '$.kind') END"
 LISTED: Final = "sourcetype IN ('agent:session', 'agent:network')"
-SCHEMA: Final = f"""
+SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS events (
     id INTEGER PRIMARY KEY,
     time REAL NOT NULL,
@@ -40,16 +40,21 @@ CREATE TABLE IF NOT EXISTS events (
     raw TEXT NOT NULL,
     session_id TEXT,
     fields TEXT,
-    received REAL NOT NULL
+    received REAL NOT NULL,
+    writer TEXT NOT NULL DEFAULT ''
 );
+CREATE TABLE IF NOT EXISTS held (writer TEXT PRIMARY KEY, bytes INTEGER NOT NULL) WITHOUT ROWID;
+"""
+INDEXES: Final = f"""
 CREATE INDEX IF NOT EXISTS events_by_session ON events (session_id, time);
 CREATE INDEX IF NOT EXISTS events_by_sourcetype ON events (sourcetype, time);
 CREATE INDEX IF NOT EXISTS events_by_age ON events ("index", time);
+CREATE INDEX IF NOT EXISTS events_by_writer ON events (writer);
 CREATE INDEX IF NOT EXISTS events_by_kind ON events ({KIND}, time) WHERE {LISTED};
 """
 INSERT: Final = (
-    'INSERT INTO events (time, host, source, sourcetype, "index", raw, session_id, fields, received)'
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    'INSERT INTO events (time, host, source, sourcetype, "index", raw, session_id, fields, received, writer)'
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 SELECT: Final = 'SELECT time, host, source, sourcetype, "index", raw, session_id, fields FROM events'
 
@@ -118,6 +123,13 @@ class Store:
         self._writing.execute("PRAGMA synchronous=FULL")
         self._check()
         self._writing.executescript(SCHEMA)
+        if "writer" not in {row[1] for row in self._writing.execute("PRAGMA table_info(events)")}:
+            # A store of before writers were told apart: what is in it is nobody's, and goes as one writer's would.
+            self._writing.execute("BEGIN IMMEDIATE")
+            self._writing.execute("ALTER TABLE events ADD COLUMN writer TEXT NOT NULL DEFAULT ''")
+            self._writing.execute(f"INSERT INTO held SELECT '', coalesce(sum({SIZE}), 0) FROM events")  # noqa: S608  a constant
+            self._writing.execute("COMMIT")
+        self._writing.executescript(INDEXES)
 
     def _check(self) -> None:
         until = time.monotonic() + CHECK_SECONDS
@@ -211,12 +223,17 @@ class Store:
     def _commit(self, taken: list[_Waiting]) -> None:
         now = time.time()
         rows = [
-            (e.time, e.host, e.source, e.sourcetype, e.index, e.raw, e.session_id, e.fields, now)
+            (e.time, e.host, e.source, e.sourcetype, e.index, e.raw, e.session_id, e.fields, now, e.writer)
             for waiting in taken
             for e in waiting.events
         ]
+        held: Counter[str] = Counter()
+        for waiting in taken:
+            for e in waiting.events:
+                held[e.writer] += ROW_BYTES + (len(e.raw) if e.raw.isascii() else len(e.raw.encode()))
         self._writing.execute("BEGIN IMMEDIATE")
         self._writing.executemany(INSERT, rows)
+        self._writing.executemany(HOLD, list(held.items()))
         self._writing.execute("COMMIT")  # WAL and synchronous=FULL: the log is synced before this returns
 
     @contextlib.contextmanager
