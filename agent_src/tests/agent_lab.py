@@ -45,6 +45,12 @@ def bare_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name == "PATH" or name.startswith("COVERAGE_")}
 
 
+def lab_environment(folder: Path, hec_url: str, ca: Path, **more: str) -> dict[str, str]:
+    """Return what `glasslab` needs to find a test's log, and more."""
+    log = {"HEC_URL": hec_url, "HEC_CA": str(ca), "HEC_TOKEN": "token-of-the-agent"}
+    return {**bare_environment(), "HOME": str(folder), **log, "HEC_TOKEN_MCP": "token-of-the-server", **more}
+
+
 class ScriptedModel:
     """A scripted model; `requests` is what it received, by its own record."""
 

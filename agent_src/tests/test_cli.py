@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_lab import API_KEY, QUESTION, ScriptedModel, bare_environment, scripted_model, turn
+from agent_lab import API_KEY, QUESTION, ScriptedModel, lab_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab import pins
@@ -22,16 +22,8 @@ SCRIPT = {"turns": [turn(("list_files", "{}")), turn(content="The answer.")]}
 
 @pytest.fixture
 def environment(hec: FaultyHec, certificates: Certificates, tmp_path: Path) -> dict[str, str]:
-    return {
-        **bare_environment(),
-        "HOME": str(tmp_path),
-        "HEC_URL": hec.url,
-        "HEC_CA": str(certificates.ca),
-        "HEC_TOKEN": "token-of-the-agent",
-        "HEC_TOKEN_MCP": "token-of-the-server",
-        "MODEL_API_KEY": API_KEY,
-        "MODEL_BASE_URL": "http://127.0.0.1:1/v1",
-    }
+    model = {"MODEL_API_KEY": API_KEY, "MODEL_BASE_URL": "http://127.0.0.1:1/v1"}
+    return lab_environment(tmp_path, hec.url, certificates.ca, **model)
 
 
 def glasslab(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent_lab import bare_environment, scripted_model, turn
+from agent_lab import lab_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab.approvals import Asked, Verdict
@@ -142,12 +142,7 @@ def running(
     folder = tmp_path_factory.mktemp("office")
     (folder / "outbox").mkdir()
     environment = {
-        **bare_environment(),
-        "HOME": str(folder),
-        "HEC_URL": running_hec.url,
-        "HEC_CA": str(certificates.ca),
-        "HEC_TOKEN": "token-of-the-agent",
-        "HEC_TOKEN_MCP": "token-of-the-server",
+        **lab_environment(folder, running_hec.url, certificates.ca),
         "MCP_SERVER": f"unix:{folder}/mcp.sock",
         "MODEL": "test-model",
         "OUTBOX_SERVER": "stdio",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agent_lab import QUESTION, ScriptedModel, bare_environment, scripted_model, turn
+from agent_lab import QUESTION, ScriptedModel, lab_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
 from glasslab.service import Service
@@ -64,12 +64,7 @@ def running(
 ) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("service")
     common = {
-        **bare_environment(),
-        "HOME": str(folder),
-        "HEC_URL": running_hec.url,
-        "HEC_CA": str(certificates.ca),
-        "HEC_TOKEN": "token-of-the-agent",
-        "HEC_TOKEN_MCP": "token-of-the-server",
+        **lab_environment(folder, running_hec.url, certificates.ca),
         "MCP_SERVER": f"unix:{folder}/mcp.sock",
         "MODEL": "test-model",
         "LAB_TRACE": "full",
@@ -287,11 +282,7 @@ def test_sigterm_ends_running_questions_on_record_and_a_stale_socket_is_taken_ov
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
     environment = {
-        **bare_environment(),
-        "HOME": str(lab.folder),
-        "HEC_URL": lab.hec.url,
-        "HEC_CA": str(certificates.ca),
-        "HEC_TOKEN": "token-of-the-agent",
+        **lab_environment(lab.folder, lab.hec.url, certificates.ca),
         "MCP_SERVER": f"unix:{lab.folder}/mcp.sock",
         "MODEL_BASE_URL": lab.models["slow"].url,
         "LAB_TRACE": "full",
@@ -309,11 +300,7 @@ def test_sigterm_ends_running_questions_on_record_and_a_stale_socket_is_taken_ov
 def test_sigusr1_ends_it_once_the_running_question_is_answered(lab: Lab, certificates: Certificates) -> None:
     path = lab.folder / "drained.sock"
     environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(lab.folder),
-        "HEC_URL": lab.hec.url,
-        "HEC_CA": str(certificates.ca),
-        "HEC_TOKEN": "token-of-the-agent",
+        **lab_environment(lab.folder, lab.hec.url, certificates.ca),
         "MCP_SERVER": f"unix:{lab.folder}/mcp.sock",
         "MODEL_BASE_URL": lab.models["slow"].url,
         "MODEL_CA": str(certificates.ca),

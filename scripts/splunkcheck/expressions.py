@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from splunkcheck.findings import FaultError
+from splunkcheck.tokens import tokens
 
 # Functions with the least and most number of arguments (None: any).
 # By the least and the most number of arguments (None: any), the functions that take so many.
@@ -43,14 +44,7 @@ class Used:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.tokens: list[tuple[str, str]] = []
-        position = 0
-        while text[position:].strip():
-            found = _TOKEN.match(text, position)
-            if not found or found.lastgroup is None:
-                raise FaultError(f"{text[position:].strip()[:30]!r} is no part of an expression")
-            self.tokens.append((found.lastgroup, found[found.lastgroup]))
-            position = found.end()
+        self.tokens = tokens(_TOKEN, text, "part of an expression")
         self.at = 0
         self.used = Used()
 

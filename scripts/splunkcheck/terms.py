@@ -8,6 +8,7 @@ from typing import Final
 
 from splunkcheck import fields
 from splunkcheck.findings import FaultError
+from splunkcheck.tokens import tokens
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<sign><=|>=|!=|[=<>(),])|"(?P<string>(?:[^"\\]|\\.)*)"|(?P<word>[^\s()=<>!,"|]+))"""
@@ -30,14 +31,7 @@ class Terms:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self.tokens: list[tuple[str, str]] = []
-        position = 0
-        while text[position:].strip():
-            found = _TOKEN.match(text, position)
-            if not found or found.lastgroup is None:
-                raise FaultError(f"{text[position:].strip()[:30]!r} is no search term")
-            self.tokens.append((found.lastgroup, found[found.lastgroup]))
-            position = found.end()
+        self.tokens = tokens(_TOKEN, text, "search term")
         self.at, self.negated = 0, False
         self.found = Terms()
 
