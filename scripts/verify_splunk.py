@@ -30,10 +30,16 @@ import requests
 
 import contract
 from glasslab.collector.conf import parse
-from liveapp import LiveError, Search, Splunk
+from liveapp import LiveError, Search, Splunk, unreachable
 
 APP = ROOT / "roles" / "splunk" / "files" / "app" / "default"
 INDEXING_SECONDS = 60.0  # that an event may take from its 200 to the index
+REMEDIES = {
+    1: "HEC_TOKEN is disabled; enable it, or give another",
+    4: "HEC_TOKEN is none of this Splunk's",
+    7: "HEC_TOKEN may not write to HEC_INDEX, or there is no such index; create it, or set HEC_INDEX",
+    10: "HEC_TOKEN has useACK; give one without, and this one as HEC_TOKEN_ACK",
+}
 SETTLE = 0.25  # of that time, in which what should not be there may still turn up
 Row = tuple[str, str, str]  # what, outcome, detail
 
@@ -75,7 +81,7 @@ def places() -> tuple[Splunk, contract.Target]:
 def ask(splunk: Splunk, target: contract.Target, mark: str, version: str) -> None:
     """Say what is going to happen, and have it confirmed."""
     runnable = [case for case in contract.cases() if not contract.missing(case, target)]
-    events = sum(len(case.get("stored", [])) for case in runnable)
+    events = 1 + sum(len(case.get("stored", [])) for case in runnable)
     print(f"{splunk.url} is {version}. This creates there, and leaves:")
     print(f"  {events} events in index {target.index}, over {target.url}; their texts begin with or hold {mark}")
     print(f"  search jobs of app {splunk.app}, which end by themselves")
@@ -83,6 +89,38 @@ def ask(splunk: Splunk, target: contract.Target, mark: str, version: str) -> Non
     sys.stdout.flush()
     if given("CONFIRM") != "1" and not (sys.stdin.isatty() and input("yes, to go on: ").strip() == "yes"):
         fail("nothing was done: answer yes at a terminal, or set CONFIRM=1")
+
+
+def reach(splunk: Splunk, target: contract.Target, mark: str) -> None:
+    """Send one event and find it again; ends with one line where that cannot be: nothing else could be told then."""
+    try:
+        with requests.Session() as session:
+            session.trust_env = False
+            answer = session.post(
+                f"{target.url}/services/collector",
+                headers={"Authorization": f"Splunk {target.tokens['agent']}"},
+                json={"event": f"{mark} one event", "index": target.index},
+                timeout=contract.TIMEOUT,
+                verify=target.verify,
+            )
+        said = answer.json()
+    except requests.JSONDecodeError:
+        fail(f"{target.url} answered {answer.status_code} and no JSON: is HEC_URL the HTTP Event Collector's?")
+    except requests.RequestException as error:
+        fail(f"{target.url}: {unreachable(error)}")
+    if said.get("code") != 0:
+        remedy = REMEDIES.get(said.get("code"), "the first event has to be taken")
+        fail(f"{target.url}: {answer.status_code} code {said.get('code')} {said.get('text')}: {remedy}")
+    until = time.monotonic() + INDEXING_SECONDS
+    while not splunk.find(target.index, f"{mark} one*"):
+        if time.monotonic() > until:
+            fail(
+                f"an event that HEC took is not found in index {target.index} "
+                f"within {INDEXING_SECONDS:g} s: the "
+                f"index is not there (a 200 does not say so), or the role of SPLUNK_TOKEN may not search it: "
+                "set HEC_INDEX"
+            )
+        time.sleep(min(2.0, INDEXING_SECONDS / 4))
 
 
 def contract_rows(splunk: Splunk, target: contract.Target, mark: str) -> list[Row]:
@@ -97,7 +135,7 @@ def contract_rows(splunk: Splunk, target: contract.Target, mark: str) -> list[Ro
         try:
             runs.append(contract.run(case, target, f"{mark}x{number:03}"))
         except requests.RequestException as error:
-            rows.append((case["name"], "DIFFERS", f"no answer: {' '.join(str(error).split())[:200]}"))
+            rows.append((case["name"], "DIFFERS", unreachable(error)))
     begun = time.monotonic()
     while True:
         found = splunk.find(target.index, f"{mark}x*")
@@ -118,8 +156,8 @@ def searched(splunk: Splunk, searches: list[Search], what: str) -> list[Row]:
     rows: list[Row] = []
     for search in searches:
         try:
-            found = splunk.run(search)
-            rows.append((f"{what} {search.owner}", "runs", f"{len(found)} results"))
+            found, warned = splunk.run(search)
+            rows.append((f"{what} {search.owner}", "runs", "; ".join([f"{len(found)} results", *warned])))
         except LiveError as error:
             rows.append((f"{what} {search.owner}", "FAILS", str(error)))
     return rows
@@ -136,7 +174,8 @@ def app_rows(splunk: Splunk) -> list[Row]:
     try:
         saved, views = splunk.saved_searches(), splunk.views()
     except LiveError as error:
-        return [(f"app {splunk.app}", "FAILS", str(error))]
+        said = f"{error}: is the app installed there, and may the role of SPLUNK_TOKEN see it?"
+        return [(f"app {splunk.app}", "FAILS", said)]
     rows += [(f"search {name}", "FAILS", "is not in the app there") for name in sorted(wanted - set(saved))]
     rows += [(f"view {name}", "FAILS", "is not in the app there") for name in sorted(views_wanted - set(views))]
     rows += searched(splunk, [saved[name] for name in sorted(saved)], "search")
@@ -178,8 +217,12 @@ def main() -> None:
     try:
         version = splunk.version()
     except LiveError as error:
-        fail(f"{splunk.url}: {error}; check SPLUNK_URL, SPLUNK_TOKEN and HEC_CA")
+        fail(f"{splunk.url}: {error}")
     ask(splunk, target, mark, version)
+    try:
+        reach(splunk, target, mark)
+    except LiveError as error:
+        fail(f"{splunk.url}: {error}")
     groups: dict[str, Callable[[], list[Row]]] = {
         "HEC contract": lambda: contract_rows(splunk, target, mark),
         f"App {splunk.app}": lambda: app_rows(splunk),

@@ -19,12 +19,24 @@ from contract import Stored
 
 SEARCH_SECONDS: Final = 120.0
 BAD: Final = ("FATAL", "ERROR")
+WARNING: Final = ("WARN",)
 TOKEN: Final = re.compile(r"\$[A-Za-z_][\w.]*(?:\|[a-z])?\$")
 FIELDS: Final = "when, _raw, host, source, sourcetype, index"
 
 
+UNTRUSTED: Final = re.compile(r"certificate verify failed[^()]*")
+
+
 class LiveError(Exception):
     """Splunk cannot be asked, or answers what it should not; the text is one line."""
+
+
+def unreachable(error: requests.RequestException) -> str:
+    """Return why a request brought no answer, in one line, with the remedy where there is one."""
+    text = " ".join(str(error).split())
+    if found := UNTRUSTED.search(text):
+        return f"{found[0].strip()}; set HEC_CA to the CA (PEM) that signed the certificates there"
+    return f"no answer: {text[-200:]}"
 
 
 @dataclass(frozen=True)
@@ -63,11 +75,12 @@ class Splunk:
         except requests.JSONDecodeError:
             raise LiveError(f"{path} answered {answer.status_code} and no JSON") from None
         except requests.RequestException as error:
-            raise LiveError(f"{path} cannot be asked: {' '.join(str(error).split())[:200]}") from None
-        messages = said.get("messages", []) if isinstance(said, dict) else []
-        bad = [f"{item.get('type')}: {item.get('text')}" for item in messages if item.get("type") in BAD]
+            raise LiveError(f"{path}: {unreachable(error)}") from None
+        bad = said_of(said, BAD)
+        if answer.status_code == 401:
+            raise LiveError(f"{path}: 401 {'; '.join(said_of(said))}: SPLUNK_TOKEN is not one of this Splunk's")
         if answer.status_code not in (200, 201) or bad:
-            raise LiveError(f"{answer.status_code} {'; '.join(bad) or answer.text[:200]}")
+            raise LiveError(f"{answer.status_code} {'; '.join(bad or said_of(said)) or answer.text[:200]}")
         return said
 
     def version(self) -> str:
@@ -75,8 +88,11 @@ class Splunk:
         content = self._ask("GET", "/services/server/info", params={"output_mode": "json"})["entry"][0]["content"]
         return f"{content.get('product_type', 'splunk')} {content.get('version')} (build {content.get('build')})"
 
-    def run(self, search: Search) -> list[dict[str, Any]]:
-        """Run a search to its end and return its results. Raises LiveError, also for what Splunk says of it."""
+    def run(self, search: Search, app: str = "") -> tuple[list[dict[str, Any]], list[str]]:
+        """Run a search in an app (the one looked at); return its results and what Splunk warns of.
+
+        Raises LiveError, also for Splunk's errors.
+        """
         text = search.text.strip()
         form = {
             "search": text if text.startswith(("|", "search ")) else f"search {text}",
@@ -86,15 +102,15 @@ class Splunk:
             "output_mode": "json",
             "count": "0",
         }
-        found = self._ask("POST", f"/servicesNS/nobody/{quote(self.app)}/search/jobs", data=form)
-        return list(found.get("results", []))
+        found = self._ask("POST", f"/servicesNS/nobody/{quote(app or self.app)}/search/jobs", data=form)
+        return list(found.get("results", [])), said_of(found, WARNING)
 
     def find(self, index: str, text: str) -> list[Stored]:
         """Return the events of an index that hold a text, whatever their time."""
         query = f'search index={index} "{text}" | eval when=printf("%.6f", _time) | table {FIELDS}'
         return [
             Stored(one["_raw"], float(one["when"]), one["host"], one["source"], one["sourcetype"], one["index"])
-            for one in self.run(Search("", query, "1", "+10y"))
+            for one in self.run(Search("", query, "1", "+10y"), "search")[0]  # Splunk's own app, which is always there
         ]
 
     def _entries(self, path: str) -> dict[str, dict[str, Any]]:
@@ -108,7 +124,7 @@ class Splunk:
         return {
             name: Search(
                 name,
-                content["search"],
+                TOKEN.sub("*", content.get("search", "")),
                 content.get("dispatch.earliest_time") or "-24h",
                 content.get("dispatch.latest_time") or "now",
             )
@@ -119,6 +135,12 @@ class Splunk:
         """The app's views by name, each with the searches behind it."""
         found = self._entries("data/ui/views")
         return {name: list(searches_of(name, content["eai:data"])) for name, content in found.items()}
+
+
+def said_of(answer: Any, kinds: tuple[str, ...] = (*BAD, *WARNING)) -> list[str]:
+    """Return the messages of these kinds in one of Splunk's answers."""
+    messages = answer.get("messages", []) if isinstance(answer, dict) else []
+    return [f"{item.get('type')}: {item.get('text')}" for item in messages if item.get("type") in kinds]
 
 
 def searches_of(view: str, source: str) -> Iterator[Search]:

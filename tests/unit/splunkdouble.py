@@ -37,6 +37,7 @@ class SplunkDouble(Server):
         super().__init__("127.0.0.1", 0, _Handler, context=tls_context(certificate))
         self.database, self.saved, self.views = database, saved, dict(VIEWS)
         self.fails = "no such text"
+        self.warns = ""
         self.searches: list[tuple[str, str]] = []
         self.start()
 
@@ -88,11 +89,13 @@ class _Handler(Handler):
             return
         form = {name: values[-1] for name, values in parse_qs(body).items()}
         self.server.searches.append((form["search"], form["earliest_time"]))
-        if urlsplit(self.path).path != "/servicesNS/nobody/glasslab/search/jobs" or form["exec_mode"] != "oneshot":
+        places = [f"/servicesNS/nobody/{app}/search/jobs" for app in ("glasslab", "search")]
+        if urlsplit(self.path).path not in places or form["exec_mode"] != "oneshot":
             self._say(404, {"messages": [{"type": "ERROR", "text": "Not Found"}]})
         elif self.server.fails in form["search"]:
             self._say(400, {"messages": [{"type": "FATAL", "text": "Unknown search command | 'sats'."}]})
         else:
-            self._say(
-                200, {"messages": [{"type": "INFO", "text": "ok"}], "results": self.server.results(form["search"])}
-            )
+            messages = [{"type": "INFO", "text": "ok"}]
+            if self.server.warns and self.server.warns in form["search"]:
+                messages.append({"type": "WARN", "text": "The lookup table is not there."})
+            self._say(200, {"messages": messages, "results": self.server.results(form["search"])})

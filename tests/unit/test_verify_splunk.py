@@ -101,6 +101,32 @@ def test_what_differs_is_named_and_exits_1(place: Place) -> None:
     assert "| one event | DIFFERS | stored are [], not [" in place.result()
 
 
+def test_what_splunk_warns_of_is_said(place: Place) -> None:
+    place.double.warns = "glasslab_tools"
+    assert place.run()[0] == 0
+    assert "| search Glasslab: tool baseline and drift | runs | 1 results; WARN: The lookup table" in place.result()
+
+
+def test_an_event_that_is_not_found_again_is_one_line(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where Splunk takes an event for an index that does not exist, or that the reader may not search."""
+    monkeypatch.setattr(SplunkDouble, "results", lambda *_: [])
+    code, _, errors = place.run()
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "is not found in index agents within 0.05 s" in errors
+    assert len(place.lab.rows()) == 1
+
+
+def test_an_app_that_is_not_there_is_said(place: Place) -> None:
+    code, said, _ = place.run(SPLUNK_APP="another")
+    assert code == 1
+    assert "app another: FAILS: 404 ERROR: Not Found: is the app installed there" in said
+
+
+def test_a_saved_searchs_own_value_stands_for_everything(place: Place) -> None:
+    place.run()
+    assert 'search index=agents session_id="*" | sort 0 _time' in [text for text, _ in place.double.searches]
+
+
 def test_cases_without_their_token_are_not_run(place: Place) -> None:
     assert place.run(HEC_TOKEN_ACK="", HEC_TOKEN_DISABLED="")[0] == 0
     assert "| a disabled token | not run | no token of the kind disabled was given |" in place.result()
@@ -112,10 +138,22 @@ REFUSALS = {
     "no URL": ({"SPLUNK_URL": ""}, "SPLUNK_URL=''"),
     "plain http": ({"HEC_URL": "http://127.0.0.1:8088"}, "HEC_URL='http://127.0.0.1:8088': give https"),
     "no CA": ({"HEC_CA": "/nonexistent"}, "HEC_CA=/nonexistent"),
-    "another CA": ({"HEC_CA": ""}, "check SPLUNK_URL, SPLUNK_TOKEN and HEC_CA"),
+    "another CA": ({"HEC_CA": ""}, "certificate; set HEC_CA to the CA (PEM)"),
     "no token": ({"HEC_TOKEN": ""}, "no HEC_TOKEN"),
     "a token's file that is not there": ({"SPLUNK_TOKEN_FILE": "/nonexistent"}, "SPLUNK_TOKEN_FILE=/nonexistent"),
-    "a wrong token": ({"SPLUNK_TOKEN": "other"}, "401"),
+    "a wrong token": (
+        {"SPLUNK_TOKEN": "other"},
+        "401 WARN: call not properly authenticated: SPLUNK_TOKEN is not one of this Splunk's",
+    ),
+    "a HEC token of another Splunk": (
+        {"HEC_TOKEN": "0a000000-0000-4000-8000-00000000ffff"},
+        "403 code 4 Invalid token: HEC_TOKEN is none of this Splunk's",
+    ),
+    "a disabled HEC token": ({"HEC_TOKEN": loglab.DISABLED_TOKEN}, "403 code 1 Token disabled: HEC_TOKEN is disabled"),
+    "a HEC token with useACK": ({"HEC_TOKEN": loglab.ACK_TOKEN}, "code 10 Data channel is missing: HEC_TOKEN has"),
+    "an index that is not there": ({"HEC_INDEX": "nowhere"}, "code 7 Incorrect index: HEC_TOKEN may not write to"),
+    "no HEC": ({"HEC_URL": "https://127.0.0.1:1"}, "https://127.0.0.1:1: no answer: "),
+    "no Splunk": ({"SPLUNK_URL": "https://127.0.0.1:1"}, "Connection refused"),
 }
 
 
