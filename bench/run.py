@@ -95,6 +95,25 @@ def collector() -> list[dict[str, Any]]:
     return found
 
 
+def scripted() -> dict[str, Any]:
+    """A reply of the scripted model on loopback, over one connection: what it adds to every figure of a question."""
+    import requests
+
+    from glasslab.scripted import ScriptedServer, load_script
+
+    server, times = ScriptedServer(load_script("sample"), "127.0.0.1", 0), []
+    server.start()
+    with requests.Session() as session:
+        session.trust_env = False
+        for _ in range(ON_AGENT + 1):
+            began = time.perf_counter()
+            place = f"http://127.0.0.1:{server.port}/v1/chat/completions"
+            session.post(place, json={"messages": []}, timeout=5).raise_for_status()
+            times.append((time.perf_counter() - began) * 1000)
+    server.stop(seconds=0)
+    return figures("scripted", "a reply of the scripted model, loopback", times[1:])
+
+
 def main() -> None:
     """Measure, print, write."""
     lab.need_lab()
@@ -106,7 +125,7 @@ def main() -> None:
         "handshake by the proxy / direct": round(proxied["median"] / direct["median"], 2),
         **ratios_of_rules,
     }
-    results = [here, there, direct, proxied, *of_rules, *collector()]
+    results = [here, there, direct, proxied, scripted(), *of_rules, *collector()]
     for one in results:
         print(f"{one['name']:<9} {one['design']:<48} median {one['median']} {one['unit']}, p95 {one['p95']}")
     (HERE / "results.json").write_text(json.dumps({"results": results, "ratios": ratios}, indent=1) + "\n")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from glasslab import delegate, pinned, pins, session_frames
+from glasslab import delegate, pinned, pins, session_frames, tool_frames
 from glasslab.approvals import Gate, Nobody, Person, policy_of
 from glasslab.attachments import Attachments
 from glasslab.attempts import Attempts
@@ -159,7 +159,7 @@ class Session:
         servers = self.tools.connect(self.meta())
         for server in servers:
             self.log.merge(server.meta.get(META_CLOCK))
-            self.log.note(*session_frames.server(server))
+            self.log.note(*tool_frames.server(server))
         return servers
 
     def begun(self, question: str) -> Context:

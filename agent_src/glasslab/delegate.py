@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from glasslab import session_frames
+from glasslab import tool_frames
 from glasslab.context import Call
 from glasslab.endings import Ended, Findings, Outcome
 from glasslab.models.usage import BYTES_A_TOKEN
@@ -110,12 +110,12 @@ def hand_over(
     budget.count_tool_call()
     made, arguments = settings_of(settings, budget), call.arguments
     if made is None or not isinstance(arguments, dict):
-        log.note(*session_frames.delegate_result(budget.turns, call, None, NO_TURNS))
+        log.note(*tool_frames.delegate_result(budget.turns, call, None, NO_TURNS))
         return NO_TURNS
     outcome, taken = begin(made, arguments["task"])
     budget.count_delegate(taken)
     result = result_of(outcome)
-    log.note(*session_frames.delegate_result(budget.turns, call, outcome, result))
+    log.note(*tool_frames.delegate_result(budget.turns, call, outcome, result))
     findings.ran(call.name, arguments, len(result.text))
     if outcome.status in SHARED_ENDS:
         raise Ended(outcome.status, "delegate", f"a delegate ended: {outcome.problem}")

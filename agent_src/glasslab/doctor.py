@@ -21,7 +21,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Return 0 when all is well, 2 when the configuration is wrong, 1 when something does not answer."""
     from glasslab.assembly import CONFIGURATION_ERRORS, agent_from_settings
-    from glasslab.hec import HecConnection, LoggingError
+    from glasslab.hec import HecConnection
+    from glasslab.hec_errors import LoggingError
 
     try:
         agent = agent_from_settings()

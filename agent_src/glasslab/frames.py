@@ -118,6 +118,11 @@ def recordable(value: object, depth: int = 0) -> Any:
     return recordable(str(value))
 
 
+def text_sha256(text: str) -> str:
+    """Return the SHA-256 of a text's UTF-8, as it is recorded."""
+    return sha256_hex(str(recordable(text)).encode())
+
+
 def frame(kind: str, *, step: int, **fields: object) -> Frame:
     """Make one frame of a known kind: {kind, step, summary, *fields}. `step` is the turn (0 before the first call).
 

@@ -22,37 +22,13 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from glasslab.guardrails import visible_line
+from glasslab.hec_errors import REMEDIES, LoggingError, explained, late
 from glasslab.settings import HecSettings
 
 MAX_ANSWER_BYTES: Final = 65_536
 IDLE_SECONDS: Final = 4.0  # well under the idle timeouts of HEC servers: a connection idle for longer is not trusted
 ACK_POLL_SECONDS: Final = 0.1
 NO_DATA: Final = 5
-
-REMEDIES: Final = {
-    1: "the token is disabled: enable it in the HEC's inputs.conf, or set another HEC_TOKEN",
-    2: "no token arrived: set HEC_TOKEN (HEC_TOKEN_MCP for the tool server)",
-    3: "the token is malformed: check HEC_TOKEN (HEC_TOKEN_MCP for the tool server)",
-    4: "the token is unknown there: check HEC_TOKEN (HEC_TOKEN_MCP for the tool server)",
-    7: "the index does not exist or the token may not write to it: check HEC_INDEX and the token's indexes",
-    8: "the server has an internal error: look at its own log",
-    9: "the server is busy: try again when its queues are free",
-    10: "the token wants indexer acknowledgment: set HEC_ACK=indexed, or turn useACK off",
-    14: "acknowledgment is off for the token: set HEC_ACK=accepted, or turn useACK on",
-    23: "the server is shutting down: start it again",
-}
-
-
-class LoggingError(Exception):
-    """A commit that was not acknowledged: what it would have released must not happen.
-
-    `status` is log_unreachable (no complete answer in time) or log_rejected (an answer that is no acknowledgement).
-    """
-
-    def __init__(self, status: str, url: str, cause: str, remedy: str) -> None:
-        self.status, self.url, self.cause, self.remedy = status, url, cause, remedy
-        word = "rejected" if status == "log_rejected" else "unreachable"
-        super().__init__(f"Agent stopped: Splunk HEC {word}: {url}: {cause}; {remedy}")
 
 
 class _Adapter(HTTPAdapter):
@@ -171,7 +147,7 @@ class HecConnection:
                 except LoggingError as error:
                     self._results.put((False, error))
                 except Exception as error:
-                    self._results.put((False, self._explain(error)))
+                    self._results.put((False, explained(error, self._hec.url, self._hec.deadline)))
 
     def _check(self, deadline: float) -> None:
         status, answer = self._exchange("POST", "", b"", deadline)
@@ -252,35 +228,4 @@ class HecConnection:
         raise self._failed("log_rejected", cause, remedy)
 
     def _late(self) -> LoggingError:
-        cause = f"no acknowledgement within {self._hec.deadline:g} s"
-        return self._failed("log_unreachable", cause, "check that the log is up, or raise HEC_DEADLINE")
-
-    def _explain(self, error: Exception) -> LoggingError:
-        """Turn what requests raised into cause and remedy, without anything that was sent."""
-        chain = _innermost(error)
-        if isinstance(error, requests.exceptions.SSLError):
-            reason = getattr(chain, "verify_message", "") or getattr(chain, "reason", "") or "TLS handshake failed"
-            remedy = "set HEC_CA to the CA file that signed the log's certificate, and use a name that is in it"
-            return self._failed("log_unreachable", f"TLS: {reason}", remedy)
-        if isinstance(error, requests.exceptions.Timeout):
-            return self._late()
-        if isinstance(chain, socket.gaierror):
-            return self._failed("log_unreachable", "the host name does not resolve", "check HEC_URL")
-        if isinstance(chain, ConnectionRefusedError):
-            return self._failed("log_unreachable", "connection refused", "start the log, or check HEC_URL")
-        if isinstance(error, requests.exceptions.ChunkedEncodingError | requests.exceptions.ConnectionError):
-            text = chain.strerror if isinstance(chain, OSError) and chain.strerror else "connection closed"
-            remedy = "check the log: the events sent last may or may not be in it, and are not sent again"
-            return self._failed("log_unreachable", f"{text} before the answer was complete", remedy)
-        return self._failed("log_unreachable", type(error).__name__, "check HEC_URL and the log")
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """Return the error that the others were raised for: by cause, context, or as an argument, as urllib3 nests them."""
-    for _ in range(20):
-        inner = [error.__cause__, error.__context__, getattr(error, "reason", None), *error.args]
-        deeper = next((item for item in inner if isinstance(item, BaseException)), None)
-        if deeper is None or (isinstance(error, OSError) and not isinstance(error, requests.RequestException)):
-            return error
-        error = deeper
-    return error
+        return late(self._hec.url, self._hec.deadline)

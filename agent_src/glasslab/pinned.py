@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from glasslab import pins, session_frames
+from glasslab import pins, tool_frames
 from glasslab.endings import Ended
 from glasslab.recorder import SessionRecorder
 from glasslab.toolset import Toolset
@@ -27,7 +27,7 @@ def check_tools(servers: Sequence[ServerInfo], lock: pins.Lock, log: SessionReco
 
 def _end_at(found: pins.Drift, server: ServerInfo, lock: pins.Lock, log: SessionRecorder, turn: int) -> None:
     if found:
-        log.note(*session_frames.drift(turn, server, found, lock))
+        log.note(*tool_frames.drift(turn, server, found, lock))
         remedy = "look at them with `glasslab pin --diff`, and pin them with --accept NAME if they are meant"
         text = f"tools of {server.pinned_as!r} differ from the lock: {found}; {remedy}"
         raise Ended("tool_drift", "tool_drift", text)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from glasslab.frames import canonical_json, recordable, sha256_hex
+from glasslab.frames import canonical_json, recordable, sha256_hex, text_sha256
 from glasslab.guardrails import hidden_characters, visible_line
 
 LOCK_FILE: Final = Path(__file__).parent / "tools.lock.json"
@@ -66,7 +66,7 @@ def definition_sha256(definition: Mapping[str, Any]) -> str:
 
 def description_sha256(definition: Mapping[str, Any]) -> str:
     """Return the hash of a definition's description alone, as text."""
-    return sha256_hex(str(recordable(definition.get("description") or "")).encode())
+    return text_sha256(definition.get("description") or "")
 
 
 def lock_entry(
@@ -157,7 +157,7 @@ def name_of(definition: Mapping[str, Any]) -> str:
 
 
 def _instructions_hash(instructions: str | None) -> str | None:
-    return None if instructions is None else sha256_hex(str(recordable(instructions)).encode())
+    return None if instructions is None else text_sha256(instructions)
 
 
 def texts(value: object) -> list[str]:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from glasslab.frames import ENDS, KINDS, Chain, Event, Frame, canonical_json
-from glasslab.hec import HecConnection, LoggingError
+from glasslab.hec import HecConnection
+from glasslab.hec_errors import LoggingError
 from glasslab.settings import HecSettings
 
 if TYPE_CHECKING:

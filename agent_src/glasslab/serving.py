@@ -60,7 +60,7 @@ def record_start(agent: Agent) -> bool:
     What follows opens a connection to the model: like every step it comes after its frame, or not at all.
     """
     from glasslab.frames import frame
-    from glasslab.hec import LoggingError
+    from glasslab.hec_errors import LoggingError
 
     log = agent.recorder.open(f"service-{uuid.uuid4().hex}")
     try:

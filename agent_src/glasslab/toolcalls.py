@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
-from glasslab import delegate, session_frames
+from glasslab import delegate, tool_frames
 from glasslab.approvals import Gate
 from glasslab.attempts import Attempts
 from glasslab.context import Call, Context
@@ -56,7 +56,7 @@ class ToolCalls:
         """Make a reply's calls. Raises what ends a session."""
         for group in self._groups(calls):
             if group[0].error is not None:
-                self._log.note(*session_frames.call_refused(self._budget.turns, group[0]))
+                self._log.note(*tool_frames.call_refused(self._budget.turns, group[0]))
                 context.add_result(group[0], group[0].error, is_error=True)
                 continue
             for call, result in zip(group, self._made(group), strict=True):
@@ -94,7 +94,7 @@ class ToolCalls:
         """Note that these calls are not made, and end the session at its limit."""
         for call in calls:
             refused = call if call.error else replace(call, reason=limit, error=f"Error: not run: {limit}")
-            self._log.note(*session_frames.call_refused(self._budget.turns, refused))
+            self._log.note(*tool_frames.call_refused(self._budget.turns, refused))
         raise limit_reached(limit, self._budget)
 
     def _only_reads(self, call: Call) -> bool:
@@ -105,9 +105,9 @@ class ToolCalls:
     def _made(self, group: Sequence[Call]) -> list[ToolResult]:
         turn = self._budget.turns
         if group[0].name == delegate.NAME and self._delegated is not None:
-            asked = session_frames.delegate_request(turn, group[0])
+            asked = tool_frames.delegate_request(turn, group[0])
             return [self._log.act(partial(self._delegated, group[0]), asked)]
-        requests = [session_frames.call_request(turn, call) for call in group]
+        requests = [tool_frames.call_request(turn, call) for call in group]
         done = self._log.act(partial(self._called, group), *requests)
         results: list[ToolResult] = []
         failure: Exception | None = None
@@ -119,7 +119,7 @@ class ToolCalls:
                 continue
             self._log.merge(result.meta.get(META_CLOCK))
             self._findings.ran(call.name, _arguments(call), len(result.text))
-            self._log.note(*session_frames.call_result(turn, call, result))
+            self._log.note(*tool_frames.call_result(turn, call, result))
             results.append(result)
         if failure is not None:  # what the others gave is on record all the same
             raise failure

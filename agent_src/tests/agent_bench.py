@@ -20,6 +20,7 @@ from agent_lab import (
 from faulty_hec import FaultyHec
 from glasslab import pins
 from glasslab.agent import Outcome
+from tool_servers import eventually
 
 ANSWER = turn(content="The answer.")
 
@@ -70,6 +71,18 @@ class Bench:
     def last_request(self) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = self.hec.events("llm.request")[-1]["messages"]
         return messages
+
+
+def stop_once(bench: Bench, kind: str) -> threading.Event:
+    """What cancels a session once a frame of this kind is on record."""
+    stop = threading.Event()
+
+    def watch() -> None:
+        if eventually(lambda: bench.hec.events(kind), 60):
+            stop.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    return stop
 
 
 def assert_recorded(bench: Bench, outcome: Outcome, status: str, reason: str | None) -> None:

@@ -11,9 +11,8 @@ from agent_lab import turn
 from glasslab.agent import LAST_TURN, Outcome
 from glasslab.context import tokens_of
 from glasslab.continuing import unpaired
-from glasslab.frames import canonical_json, sha256_hex
+from glasslab.frames import canonical_json, sha256_hex, text_sha256
 from glasslab.scripted.strict import chat_problem
-from glasslab.session_frames import text_sha256
 from glasslab.summaries import PARTS
 from glasslab.tooltypes import ToolResult
 from soak import SOAK

@@ -1,12 +1,11 @@
 """Failed model calls that are made again: when, after how long, and only once that is on record."""
 
-import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from agent_bench import ANSWER, Bench, assert_recorded
+from agent_bench import ANSWER, Bench, assert_recorded, stop_once
 from agent_lab import turn
 from faulty_hec import FaultyHec
 from glasslab.models import ModelError, retries
@@ -93,9 +92,7 @@ def test_a_server_that_asks_for_time_gets_it(bench: Bench, quick: None) -> None:
 
 
 def test_a_wait_is_ended_by_cancelling(bench: Bench) -> None:
-    stop = threading.Event()
-    timer = threading.Timer(0.3, stop.set)
-    timer.start()
+    stop = stop_once(bench, "llm.failed")
     outcome = bench.run([{"status": 429, "headers": {"Retry-After": "30"}}, ANSWER], model_retries=1, stop=stop)
     assert_recorded(bench, outcome, "cancelled", "cancelled")
     assert outcome.seconds < 20

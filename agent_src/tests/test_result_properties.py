@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from glasslab import session_frames
+from glasslab import tool_frames
 from glasslab.arguments import ArgumentError
 from glasslab.context import Call, Context
-from glasslab.frames import canonical_json, sha256_hex
+from glasslab.frames import canonical_json, sha256_hex, text_sha256
 from glasslab.instructions import instructions_in
 from glasslab.models import Reply, Request, ToolRequest
 from glasslab.models import anthropic_wire as messages
@@ -21,7 +21,6 @@ from glasslab.results import as_text
 from glasslab.schemas import validate
 from glasslab.scripted.strict import chat_problem, messages_problem
 from glasslab.sensitive import secrets_in
-from glasslab.session_frames import text_sha256
 from glasslab.tooltypes import ToolResult
 from soak import examples
 
@@ -69,7 +68,7 @@ def test_any_result_is_bounded_text_that_is_recorded_screened_and_sent(value: ob
     text = as_text(found, limit)
     assert len(text.encode()) <= limit + NOTE
     call, result = Call("c", "get", {}), ToolResult(text, bool(found.is_error))
-    for frame in session_frames.call_result(1, call, result):
+    for frame in tool_frames.call_result(1, call, result):
         assert canonical_json(frame)
     assert instructions_in(text) is not None
     assert secrets_in(text, []) is not None
