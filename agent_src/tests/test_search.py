@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -132,7 +133,8 @@ pathlib.Path(os.environ["FAKE_SSH_LOG"]).write_text(f"{{os.getpid()}}\\n" + "\\n
 if arguments[-1] == "refused":
     sys.exit("Warning: first\\nrefused: Permission denied (publickey).")
 if arguments[-1] == "silent":
-    threading.Event().wait()
+    threading.Event().wait(20)
+    sys.exit("nobody ended it")
 bind, local, host, port = arguments[arguments.index("-L") + 1].split(":")
 def copy(source, target):
     while data := source.recv(65536):
@@ -167,9 +169,9 @@ def gone(log: Path) -> bool:
     return False
 
 
-def test_the_forward_lives_for_one_search(lab: Lab, fake_ssh: Path) -> None:
+def test_the_forward_lives_for_one_search(lab: Lab, fake_ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: pytest.fail("it goes when it is told to"))
     search = Search(lab.search_url, SEARCH_TOKEN, lab.ca, ["-F", "config", "pve"])
-    begun = time.monotonic()
     assert [event.event["session_id"] for event in search.events("s1")] == ["s1"]
     arguments = fake_ssh.read_text(encoding="utf-8").split("\n")[1:]
     assert arguments[-3:] == ["-F", "config", "pve"]
@@ -177,17 +179,14 @@ def test_the_forward_lives_for_one_search(lab: Lab, fake_ssh: Path) -> None:
     assert arguments[arguments.index("-L") + 1].startswith("127.0.0.1:")
     assert arguments[arguments.index("-L") + 1].endswith(lab.search_url.removeprefix("https://127.0.0.1"))
     assert gone(fake_ssh)
-    assert time.monotonic() - begun < 1.5  # it went when told to, and was not waited for and killed
 
 
 def test_a_forward_that_fails_is_one_line_and_leaves_nothing(fake_ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SearchError, match=r"ssh refused ended: refused: Permission denied .*SPLUNK_SSH"):
         Search("https://10.10.10.20:8089", "t", None, ["refused"]).events("s1")
     assert gone(fake_ssh)
-    begun = time.monotonic()
     with pytest.raises(SearchError, match="opened no forward in time"), forward(["silent"], "h", 1, deadline=0.5):
         pass
-    assert time.monotonic() - begun < 20
     assert gone(fake_ssh)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SearchError, match="cannot run ssh"):

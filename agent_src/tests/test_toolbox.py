@@ -57,19 +57,20 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("revision", ["auto", "2025-11-25", "2026-07-28"])
-def test_the_files_server_as_a_child(env: dict[str, str], revision: str) -> None:
+def test_the_files_server_as_a_child(env: dict[str, str], revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glasslab.toolbox._CLOSE_GRACE", 30)
     descriptors = open_descriptors()
     threads = threading.active_count()
     box = Toolbox(files_server(env), revision=revision)
     assert box.pid is None, "nothing runs before start"
     box.start()
-    pid = box.pid
+    pid, child = box.pid, box._child
     assert pid
+    assert child
     assert box.connect(meta()).name == "lab-files"
     assert box.call("read_file", {"path": "a.md"}, meta()).text == "alpha — one"
-    began = time.monotonic()
     box.close()
-    assert time.monotonic() - began < 2
+    assert child.returncode == 0, "it left by itself when its connection ended"
     assert not Path(f"/proc/{pid}").exists(), "neither running nor a zombie"
     assert eventually(lambda: open_descriptors() <= descriptors)
     assert eventually(lambda: threading.active_count() <= threads)
@@ -271,10 +272,10 @@ def test_a_server_that_dies_is_named_with_its_last_words(fake: Toolbox) -> None:
 
 def test_a_child_that_does_not_leave_is_killed(fake: Toolbox) -> None:
     fake.call("stubborn", {}, meta())
-    pid = fake.pid
-    began = time.monotonic()
+    pid, child = fake.pid, fake._child
+    assert child
     fake.close()
-    assert time.monotonic() - began < 10
+    assert child.returncode == -signal.SIGKILL
     assert not Path(f"/proc/{pid}").exists()
 
 
