@@ -34,7 +34,7 @@ AT_ONCE: Final = int(os.environ.get("MUTANTS_AT_ONCE", "2"))
 # module -> the tests that are to notice
 SUBJECTS: Final = {
     "glasslab.arguments": ["test_arguments.py"],
-    "glasslab.policy": ["test_agent_limits.py", "test_approval_rules.py", "test_approvals.py"],
+    "glasslab.policy": ["test_policy.py", "test_agent_limits.py"],
     "glasslab.recorder": ["test_recorder.py", "test_spans.py"],
     "glasslab.servers.sandbox": ["test_sandbox.py", "test_servers_files.py"],
 }
