@@ -36,7 +36,7 @@ SUBJECTS: Final = {
     "glasslab.arguments": ["test_arguments.py"],
     "glasslab.policy": ["test_policy.py", "test_agent_limits.py"],
     "glasslab.recorder": ["test_recorder.py", "test_spans.py"],
-    "glasslab.servers.sandbox": ["test_sandbox.py", "test_servers_files.py"],
+    "glasslab.servers.sandbox": ["test_sandbox.py", "test_sandbox_bounds.py", "test_servers_files.py"],
 }
 # Loaded once, before the forks; nothing of glasslab's may be among them.
 LIBRARIES: Final = (
