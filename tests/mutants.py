@@ -1,7 +1,7 @@
 """Mutation testing of what must not fail: one small change at a time, and some test has to notice it.
 
 `tests/mutants.py [MODULE ...]` changes each operator, constant, condition, call and return of the modules in SUBJECTS
-and runs their tests on it, in a fork of a process in which the libraries are loaded already. A survivor is a change
+and runs their tests on it, in a fork of a process that has loaded and collected them already. A survivor is a change
 that no test noticed; each has to stand in docs/mutants.md with its reason, and each that stands there has to survive.
 First the tests run on each module as it is: what they fail of then is no change's doing. MUTANTS_AT_ONCE=1 keeps it to
 one processor.
@@ -12,10 +12,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
-import importlib
-import importlib.abc
-import importlib.machinery
-import importlib.metadata
 import os
 import re
 import signal
@@ -23,13 +19,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LISTED: Final = ROOT / "docs" / "mutants.md"
 TESTS: Final = ROOT / "agent_src" / "tests"
-SECONDS: Final = 120  # a mutant that never ends is noticed too
+SECONDS: Final = 600  # a mutant that never ends is noticed too; the machine may be busy
 AT_ONCE: Final = int(os.environ.get("MUTANTS_AT_ONCE", "2"))
 # module -> the tests that are to notice
 SUBJECTS: Final = {
@@ -38,12 +34,6 @@ SUBJECTS: Final = {
     "glasslab.recorder": ["test_recorder.py", "test_spans.py"],
     "glasslab.servers.sandbox": ["test_sandbox.py", "test_sandbox_bounds.py", "test_servers_files.py"],
 }
-# Loaded once, before the forks; nothing of glasslab's may be among them.
-LIBRARIES: Final = (
-    *("pytest", "requests", "cryptography.x509", "openai", "mcp", "mcp.server", "pydantic_settings"),
-    *("hypothesis.strategies", "opentelemetry.sdk.trace.export", "yaml"),
-)
-
 COMPARE: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -124,65 +114,139 @@ def _numbered(tree: ast.Module) -> list[tuple[int, ast.AST]]:
     return found
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives a module the mutant's code."""
-
-    def __init__(self, name: str, file: Path, tree: ast.Module) -> None:
-        self.name, self.file, self.tree = name, file, tree
-
-    def find_spec(self, name: str, path: object, target: object = None) -> importlib.machinery.ModuleSpec | None:
-        """The one module, and no other."""
-        return importlib.machinery.ModuleSpec(name, self, origin=str(self.file)) if name == self.name else None
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the mutant."""
-        module.__file__ = str(self.file)
-        exec(compile(self.tree, str(self.file), "exec"), module.__dict__)
+class Unchanged(Exception):
+    """A mutant that cannot be put into a module that is loaded."""
 
 
-def begin(name: str, tree: ast.Module) -> int:
-    """Run the module's tests on a mutant, in a fork; its process id. It ends with 0 when none of them noticed."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setpgid(0, 0)  # what its tests start goes with it
-            null = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):
-                os.dup2(null, stream)
-            signal.alarm(SECONDS)
-            sys.meta_path.insert(0, _Finder(name, file_of(name), tree))
-            import pytest
+def put(module: ModuleType, tree: ast.Module) -> None:
+    """Make a loaded module the mutant. Raises Unchanged.
 
-            tests = [str(TESTS / test) for test in SUBJECTS[name]]
-            os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests])))
-        except BaseException:
-            os._exit(1)
-    return pid
+    Others hold its functions and classes: these stay what they are, and get the mutant's code, defaults and values.
+    """
+    made = ModuleType(module.__name__)
+    made.__file__ = module.__file__
+    sys.modules[module.__name__] = made  # dataclasses look there for the module that they are made in
+    try:
+        exec(compile(tree, str(module.__file__), "exec"), made.__dict__)
+    except Exception:
+        os._exit(1)  # it cannot even be imported
+    finally:
+        sys.modules[module.__name__] = module
+    if not sum(_put(module, name, value) for name, value in list(vars(made).items())):
+        raise Unchanged
+
+
+def _put(owner: Any, name: str, new: Any) -> bool:
+    """Give what an owner has by this name the code or the value of its mutant; whether that changed anything."""
+    old = vars(owner).get(name)
+    pairs = [(old, new)]
+    if isinstance(new, property):
+        pairs = [(old.fget, new.fget), (old.fset, new.fset)]
+    elif isinstance(new, staticmethod | classmethod):
+        pairs = [(old.__func__, new.__func__)]
+    elif hasattr(new, "cache_clear"):
+        pairs = [(old.__wrapped__, new.__wrapped__)]
+    if isinstance(new, FunctionType) or pairs[0][1] is not new:
+        return sum(_put_code(*pair) for pair in pairs if isinstance(pair[1], FunctionType)) > 0
+    if isinstance(new, type) and new.__module__ == getattr(old, "__module__", None) and owner is not old:
+        names = [key for key in vars(new) if not key.startswith("__") or isinstance(vars(new)[key], FunctionType)]
+        return sum(_put(old, key, vars(new)[key]) for key in names if key in vars(old)) > 0
+    if name.startswith("__") or type(new) not in (bool, int, float, str, bytes, tuple, list, dict, frozenset):
+        return False
+    if new == old and type(new) is type(old):
+        return False
+    for module in [owner, *list(sys.modules.values())] if isinstance(owner, ModuleType) else []:
+        if getattr(module, "__dict__", {}).get(name) is old:
+            setattr(module, name, new)
+    if not isinstance(owner, ModuleType):
+        setattr(owner, name, new)
+    return True
+
+
+def _put_code(old: FunctionType, new: FunctionType) -> bool:
+    same = (old.__code__, old.__defaults__, old.__kwdefaults__) == (new.__code__, new.__defaults__, new.__kwdefaults__)
+    old.__code__, old.__defaults__, old.__kwdefaults__ = new.__code__, new.__defaults__, new.__kwdefaults__
+    return not same
+
+
+class Loop:
+    """In the place of pytest's loop: the tests are collected once, and run in a fork for each mutant."""
+
+    def __init__(self, name: str) -> None:
+        """`survivors`, `slow` (noticed by time alone) and `failed` (without any change) are there afterwards."""
+        self.name, self.count = name, 0
+        self.survivors: list[str] = []
+        self.slow: list[str] = []
+        self.failed = False
+
+    def pytest_runtestloop(self, session: Any) -> bool:
+        """Run all of it."""
+        source = file_of(self.name).read_text(encoding="utf-8")
+        pid = self._begin(session, None)
+        self.failed = os.waitpid(pid, 0)[1] != 0
+        if self.failed:
+            return True
+        running: dict[int, str] = {}
+        found = list(mutants(source))
+        self.count = len(found)
+        for what, tree in [*found, *[("", None)] * AT_ONCE]:
+            if len(running) == AT_ONCE or tree is None:
+                if not running:
+                    break
+                self._ended(running, *os.wait())
+            if tree is not None:
+                running[self._begin(session, tree)] = what
+        return True
+
+    def _ended(self, running: dict[int, str], pid: int, status: int) -> None:
+        what = running.pop(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        if status == 0:
+            self.survivors.append(f"{self.name}: {what}")
+            print(f"    survived: {what}", flush=True)
+        elif os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
+            self.slow.append(what)
+            print(f"    noticed by its time: {what}", flush=True)
+
+    def _begin(self, session: Any, tree: ast.Module | None) -> int:
+        """Run the tests on a mutant, in a fork; its process id. It ends with 0 when none of them noticed."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)  # what its tests start goes with it
+                null = os.open(os.devnull, os.O_RDWR)
+                for stream in (0, 1, 2):
+                    os.dup2(null, stream)
+                signal.alarm(SECONDS)
+                try:
+                    if tree is not None:
+                        put(sys.modules[self.name], tree)
+                except Exception:  # Unchanged, too: what cannot be tried must not pass for noticed
+                    os._exit(0)
+                items = session.items
+                for item, following in zip(items, [*items[1:], None], strict=True):
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if session.testsfailed:
+                        os._exit(1)
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        return pid
 
 
 def survivors_of(name: str) -> tuple[list[str], int]:
     """The mutants of a module that no test noticed, and how many there are. Ends here when its tests fail without."""
-    left: list[str] = []
-    running: dict[int, str] = {}
-    source = file_of(name).read_text(encoding="utf-8")
-    pid = begin(name, ast.parse(source))
-    if os.waitpid(pid, 0)[1] != 0:
+    import pytest
+
+    loop = Loop(name)
+    tests = [str(TESTS / test) for test in SUBJECTS[name]]
+    pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[loop])
+    if loop.failed or not loop.count:
         sys.exit(f"mutants.py: {name}: {' '.join(SUBJECTS[name])} fail on it as it is; mend that first")
-    found = list(mutants(source))
-    for what, tree in [*found, *[("", None)] * AT_ONCE]:
-        if len(running) == AT_ONCE or tree is None:
-            if not running:
-                break
-            pid, status = os.wait()
-            done = running.pop(pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-            if status == 0:
-                left.append(f"{name}: {done}")
-                print(f"    survived: {done}", flush=True)
-        if tree is not None:
-            running[begin(name, tree)] = what
-    return left, len(found)
+    if loop.slow:
+        print(f"    {len(loop.slow)} of them were noticed by their time alone ({SECONDS} s)", flush=True)
+    return loop.survivors, loop.count
 
 
 def file_of(name: str) -> Path:
@@ -204,10 +268,6 @@ def main() -> None:
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.environ.pop("GLASSLAB_SOAK", None)  # the long forms would take days
     sys.path.insert(0, str(TESTS))
-    for library in LIBRARIES:
-        importlib.import_module(library)
-    for plugin in importlib.metadata.entry_points(group="pytest11"):
-        plugin.load()
     survivors: set[str] = set()
     total = 0
     for name in chosen:

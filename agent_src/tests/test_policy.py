@@ -136,6 +136,13 @@ def test_tool_calls_in_all_and_in_a_turn(asked: int, reason: str | None) -> None
     assert budget.exceeded(asked) == reason
 
 
+def test_no_less_than_no_call_is_left() -> None:
+    budget = Budget(Limits(tool_calls=1))
+    for _ in range(2):
+        budget.count_tool_call()
+        assert budget.left.tool_calls == 0
+
+
 def test_as_many_calls_in_a_turn_as_are_allowed() -> None:
     assert Budget(Limits(calls_a_turn=2)).exceeded(2) is None
     assert Budget(Limits(calls_a_turn=2)).exceeded(3) == "too_many_calls_in_a_turn"
