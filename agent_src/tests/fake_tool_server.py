@@ -145,11 +145,12 @@ def call(request: dict[str, Any], params: dict[str, Any]) -> None:
         case "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             say(request, text("never", isError=True))
-            time.sleep(30)  # a host that does not kill it fails its test then, and does not wait for ever
-            sys.exit(0)
+            while True:
+                time.sleep(1)
 
 
 def main() -> None:
+    signal.alarm(60)  # a host that waits for ever, or does not kill, fails its test then
     server = {"name": "fake", "version": "1"}
     for line in sys.stdin:
         request = json.loads(line)
