@@ -127,7 +127,7 @@ def put(module: ModuleType, tree: ast.Module) -> None:
     made.__file__ = module.__file__
     sys.modules[module.__name__] = made  # dataclasses look there for the module that they are made in
     try:
-        exec(compile(tree, str(module.__file__), "exec"), made.__dict__)
+        exec(compile(tree, str(module.__file__), "exec", dont_inherit=True), made.__dict__)
     except Exception:
         os._exit(1)  # it cannot even be imported
     finally:
