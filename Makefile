@@ -100,7 +100,10 @@ setup-tests: root
 test: root setup-tests ## Every test: lint, units, a lab of its own, each Molecule scenario
 	@$(AS_ROOT) $(PYTHON) scripts/test.py
 
-test-emulated: root setup-lab ## A real machine behind the Proxmox double: Packer's build, clone, answer, reset, rebuild, destroy
+setup-emulation: root
+	@scripts/setup.sh --with-emulation
+
+test-emulated: root setup-emulation ## A real machine behind the Proxmox double: Packer's build, clone, answer, reset, rebuild, destroy
 	@$(AS_ROOT) $(PYTHON) scripts/test_emulated.py
 
 verify-proxmox: setup ## The Proxmox scenario on a live host, asked first: make verify-proxmox PROXMOX_HOST=... PROXMOX_TOKEN_SECRET_FILE=...
@@ -138,4 +141,4 @@ root:
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: demo ask approvals approve deny trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests template test test-emulated verify-proxmox soak bench lint unit coverage mutants lock root help verify-splunk web
+.PHONY: demo ask approvals approve deny trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests setup-emulation template test test-emulated verify-proxmox soak bench lint unit coverage mutants lock root help verify-splunk web

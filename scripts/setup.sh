@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes .venv: the control node's Python environment, from the hash-locked requirements. Says what it installs.
-# Usage: scripts/setup.sh [--with-lab | --with-tests]   (also the distribution packages that the embedded lab needs; and those of the tests)
+# Usage: scripts/setup.sh [--with-lab | --with-tests | --with-emulation]   (also the distribution packages that the embedded lab needs; and
+# those of the tests; or those of `make test-emulated`)
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
@@ -47,9 +48,12 @@ find_python() {
 }
 
 # What the embedded lab needs of the distribution; the image's keyring is Debian's also on Ubuntu.
-case "${1:-}" in --with-lab | --with-tests) install_packages mmdebstrap debian-archive-keyring systemd-container iproute2 \
+case "${1:-}" in --with-lab | --with-tests | --with-emulation) install_packages mmdebstrap debian-archive-keyring systemd-container iproute2 \
     nftables iptables openssh-client openssl dnsmasq-base procps ca-certificates ;;
 esac
+
+# Packer, and machines in software emulation.
+[ "${1:-}" != --with-emulation ] || install_packages packer qemu-system-x86 qemu-utils xorriso
 
 # The browser that tests look at the log's page with. Ubuntu's package is a snap: there it is the build that playwright brings.
 browser() {

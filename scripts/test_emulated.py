@@ -4,7 +4,8 @@ Packer builds the agent's template; the double, which stands for a Proxmox VE ho
 it in software emulation, plugged into the embedded lab; it answers the sample question with 25 frames in the log; a
 snapshot is taken, the machine damaged, reset, rebuilt, destroyed. The inventory is inventories/proxmox. A template of
 the same sources is kept in the lab's cache and not built again (--fresh: it is); --template IMAGE takes another one;
---figures FILE writes the seconds of each step as JSON. The lab is its own: glemu.
+--figures FILE writes the seconds of each step as JSON; --logs FOLDER keeps what each command said, with the seconds of
+its tasks. The lab is its own: glemu.
 """
 
 from __future__ import annotations
@@ -19,20 +20,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 LAB_ID = os.environ["LAB_ID"] = "glemu"
 
 import kept_template
 import lab
-from lab import BIN, ROOT, fail
+from lab import ROOT, fail
 
 sys.path.append(str(ROOT / "tests" / "proxmox"))
 
 import emulated
 import pvehost
+from emulatedrun import Run
 
 LAB_PY = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
 DOUBLE_FOLDER = ROOT / "molecule" / "proxmox"
@@ -47,94 +47,17 @@ PROGRAMS = {
 QUESTION = "What was the root cause of the September incident?"
 FRAMES = 25
 IMAGE = "agent.qcow2"
-LIMIT_SECONDS = 900.0
 # The embedded lab has cables of these ids' names in its hypervisor.
 TAKEN = (101, 102, 201)
 
 
-class Run:
-    """One pass through all of it: its folder, its double, the seconds of its steps."""
-
-    def __init__(self, folder: Path, template: Path | None) -> None:
-        self.folder = folder
-        self.template = template
-        self.inventory = folder / "inventory"
-        self.double: pvehost.Double | None = None
-        self.seconds: dict[str, float] = {}
-
-    def step(self, name: str, work: Callable[[], object]) -> None:
-        """Do one step and say how long it took."""
-        began = time.monotonic()
-        work()
-        self.seconds[name] = round(time.monotonic() - began, 1)
-        print(f"ok   {name:<58} {self.seconds[name]:6.1f} s", flush=True)
-
-    def command(self, *words: str | Path, **environment: str) -> str:
-        """Run a command; what it says goes into a file, and of a failure the end is shown."""
-        texts = [str(word) for word in words]
-        number = len(list(self.folder.glob("*.log")))
-        log = self.folder / f"{number:02}-{Path(texts[0]).name}-{Path(texts[1]).name.partition('.')[0]}.log"
-        own = {
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_FORCE_COLOR": "0",
-            "LC_ALL": "C.UTF-8",
-            "PATH": f"{BIN}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
-        }
-        with log.open("w", encoding="utf-8") as out:
-            done = subprocess.run(
-                texts,
-                cwd=ROOT,
-                env=os.environ | own | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                check=False,
-                timeout=LIMIT_SECONDS,
-            )
-        if done.returncode:
-            with log.open(encoding="utf-8", errors="replace") as lines:
-                for line in deque(lines, 60):
-                    print(f"     | {line.rstrip()}")
-            fail(f"test-emulated: {' '.join(texts)} ended with {done.returncode}; all of it is in {log}", 1)
-        return log.read_text(encoding="utf-8", errors="replace")
-
-    def play(self, path: str, *arguments: str) -> str:
-        """Run a playbook on inventories/proxmox, as it is laid over this machine's lab."""
-        return self.command(*self.playing(f"playbooks/{path}"), *arguments)
-
-    def playing(self, path: str) -> list[str | Path]:
-        """The command that runs a playbook."""
-        return ["ansible-playbook", path, "-i", emulated.BASE, "-i", self.inventory]
-
-    def on_agent(self, *command: str, stdin: str = "") -> str:
-        """What a command on the agent's machine prints; it has to succeed."""
-        words = ["ssh", "-F", str(emulated.ssh_config(self.inventory)), "agent", "--", *command]
-        done = subprocess.run(words, input=stdin, text=True, capture_output=True, check=False, timeout=LIMIT_SECONDS)
-        assert done.returncode == 0, f"agent: {' '.join(command)}: {done.returncode}: {done.stderr or done.stdout}"
-        return done.stdout
-
-    def agent_vmid(self) -> int:
-        """The id of the agent's virtual machine, which runs."""
-        assert self.double
-        found = pvehost.machines(self.double.host.api())
-        own = [vmid for vmid, one in found.items() if one["name"] == f"{LAB_ID}-agent" and one["status"] == "running"]
-        assert len(own) == 1, found
-        return own[0]
-
-    def host_key(self) -> str:
-        """The agent machine's host key, asked of itself."""
-        return self.on_agent("cat", "/etc/ssh/ssh_host_ed25519_key.pub").split()[1]
-
-
-def packages() -> None:
-    """Install what emulation takes, and say so."""
+def programs() -> None:
+    """See that what emulation takes is there, or end with the names of what is missing."""
     missing = sorted(package for program, package in PROGRAMS.items() if not shutil.which(program))
     if missing:
-        print(f"     installing distribution packages: {' '.join(missing)} (make destroy leaves them)", flush=True)
-        command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        if subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
-            fail(f"these packages could not be installed: {' '.join(missing)}; run apt-get update, then this again")
+        fail(
+            f"these packages are missing: {' '.join(missing)}; make test-emulated, or scripts/setup.sh --with-emulation"
+        )
 
 
 def clear() -> None:
@@ -261,12 +184,13 @@ def main() -> None:
     parser.add_argument("--template", type=Path, help="a finished image of the agent's template")
     parser.add_argument("--fresh", action="store_true", help="build the template also when it is kept")
     parser.add_argument("--figures", type=Path, help="where to write the seconds of each step")
+    parser.add_argument("--logs", type=Path, help="folder for what each command said")
     parser.add_argument("--keep", action="store_true", help="leave lab and double standing when it fails")
     options = parser.parse_args()
     if options.template and not options.template.is_file():
         fail(f"--template {options.template}: there is no such file")
     began = time.monotonic()
-    packages()
+    programs()
     run = Run(Path(tempfile.mkdtemp(prefix="glasslab-emulated-", dir="/var/tmp")), options.template)
     kept = options.keep
     try:
@@ -280,6 +204,8 @@ def main() -> None:
             input("     Enter ends it ") if sys.stdin.isatty() else None
         if run.double:
             run.double.stop()
+        if options.logs:
+            run.keep_logs(options.logs)
         clear()
     if options.figures:
         options.figures.write_text(json.dumps(run.seconds, indent=1) + "\n", encoding="utf-8")
