@@ -149,7 +149,7 @@ def take_receipt(*, disruptive: bool = False, accepted: list[dict[str, Any]] | N
             "planned": json.dumps({"nodes": json.dumps({"hypervisor": planned})}),
             "knocked": texts,
             "ended": dict(zip(ends, said, strict=True)),
-            "question": None,
+            "questions": {},
             "accepted": accepted or [],
             "checkout": str(ROOT),
         }

@@ -99,7 +99,7 @@ class World:
         self.ended: dict[str, Any] = {"rules": {**RULES, "mode": mode}, "believed": []}
         self.logs_believes: list[str] = []
         self.overheard: dict[str, str] = {}  # what a machine prints in the place of that
-        self.order: dict[str, Any] = {"question": None, "accepted": []}
+        self.order: dict[str, Any] = {"questions": {}, "accepted": []}
 
     def alive(self, place: str) -> Any:
         return next((judge.key(door) for who, door in self.plan["alive"].get(place, []) if who == place), None)

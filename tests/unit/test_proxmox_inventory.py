@@ -35,6 +35,7 @@ ASKED += [
     "machine_ssh_keys",
     "network_resolver_address",
     "machine_cpu_flags",
+    "verify_log_environment",
     "verify_guest_ports",
     "ansible_ssh_common_args",
 ]
@@ -196,6 +197,11 @@ def test_agents_on_two_nodes_have_each_nodes_walls_and_one_receipt(two_nodes: di
     assert [policy_problems(policy_of(node)) for node in (pve, second)] == [[], []]
     assert two_nodes["agent"]["agent_hec_url"] == pve["witness_hec_url"] == "https://10.10.10.20:8088"
     assert two_nodes["agent3"]["agent_hec_url"] == second["witness_hec_url"] == "https://10.10.10.21:8088"
+    logs = {name: two_nodes[name]["verify_log_environment"] for name in ("pve", "agent", "pve2", "agent3")}
+    assert {name: (one["SPLUNK_URL"], one["SPLUNK_SSH"].split()[-1]) for name, one in logs.items()} == {
+        **dict.fromkeys(("pve", "agent"), ("https://10.10.10.20:8089", "pve")),
+        **dict.fromkeys(("pve2", "agent3"), ("https://10.10.10.21:8089", "pve2")),
+    }
     boxes = pve["verify_sandboxes"]
     assert {name: (box["guest"], box["allow"][-1]) for name, box in boxes.items()} == {
         "agent's sandbox": ("agent", "10.10.10.20"),

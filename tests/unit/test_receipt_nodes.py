@@ -48,6 +48,7 @@ class Cluster:
         self.places: dict[str, dict[str, Any]] = {}
         self.seen: dict[str, list[list[Any]]] = {name: [] for name in names}
         self.rules = {name: dict(RULES) for name in names}
+        self.questions: dict[str, Any] = {}
         for machine, order in self.found["machines"].items():
             self.places[machine] = {place["name"]: self.answers(place) for place in order["places"]}
 
@@ -91,7 +92,7 @@ class Cluster:
                 "planned": json.dumps({"nodes": json.dumps(self.found["nodes"])}),
                 "knocked": {machine: json.dumps(places) for machine, places in self.places.items()},
                 "ended": {machine: json.dumps(ended.get(machine, {"believed": []})) for machine in self.found["ends"]},
-                "question": None,
+                "questions": self.questions,
                 "accepted": [],
                 "checkout": ".",
             }
@@ -182,6 +183,47 @@ def test_an_address_on_both_bridges_is_the_own_guests() -> None:
     twin = {"known": known(), "begun": json.dumps(BEGUN), "address": "192.168.50.3"}
     found = plan.neighbours("pve1", {"pve1": {**twin, "address": "192.168.50.2"}, "pve2": twin})
     assert [target["name"] for target in found] == ["hypervisor pve2"]
+
+
+def question(session: str, *, whole: bool = True) -> dict[str, Any]:
+    """A question that was answered, and what its log has of it."""
+    writers = [{"component": name, "frames": 5, "began": 2000.0, "problems": []} for name in ("agent", "mcp")]
+    found = {"whole": whole, "writers": writers, "problems": [] if whole else ["no frame has clock 3"]}
+    asked = {"session_id": session, "status": "answered"}
+    return {"asked": json.dumps(asked), "found": json.dumps(found), "said": "", "asked_at": 1999.0}
+
+
+def test_each_hypervisors_agent_is_asked_and_found_in_its_own_log() -> None:
+    cluster = Cluster()
+    cluster.questions = {"pve1": question("s1"), "pve2": question("s2")}
+    result = cluster.receipt()
+    assert result["as_expected"] is True
+    assert result["session"]["id"] == "s1"
+    assert {name: one["session"]["id"] for name, one in result["hypervisors"].items()} == {"pve1": "s1", "pve2": "s2"}
+
+
+def test_a_session_that_the_second_log_lacks_is_told_with_its_hypervisor() -> None:
+    cluster = Cluster()
+    cluster.questions = {"pve1": question("s1"), "pve2": question("s2", whole=False)}
+    result = cluster.receipt()
+    assert result["as_expected"] is False
+    assert result["problems"] == ["pve2: the question's session s2 is not whole in the log: no frame has clock 3"]
+
+
+def test_a_receipt_is_in_every_log_or_the_one_that_lacks_it_is_named() -> None:
+    def put(number: int) -> dict[str, Any]:
+        return {"stdout": json.dumps({"acknowledged": True, "session_id": f"h{number}", "seq": number})}
+
+    result = Cluster().receipt()
+    receipt.indexed(result, {"pve1": put(1), "pve2": put(2)})
+    assert result["as_expected"] is True
+    assert result["indexed"] == {"session_id": "h1", "seq": 1}
+    assert result["hypervisors"]["pve2"]["indexed"] == {"session_id": "h2", "seq": 2}
+    result = Cluster().receipt()
+    receipt.indexed(result, {"pve1": put(1), "pve2": {"stderr": "no such host"}})
+    assert result["as_expected"] is False
+    (problem,) = result["problems"]
+    assert problem.startswith("pve2: the receipt is not in the log: no such host")
 
 
 def test_of_one_hypervisor_it_is_what_it_was() -> None:

@@ -35,7 +35,7 @@ def found_in_log(whole: bool = True, *names: str) -> str:
 )
 def test_the_question(asked: str, found: str, said: str, problem: str | None) -> None:
     world = World()
-    world.order["question"] = {"asked": asked, "found": found, "said": said}
+    world.order["questions"] = {"pve": {"asked": asked, "found": found, "said": said}}
     result = world.receipt()
     assert result["as_expected"] is (problem is None)
     assert problem is None or problem in "\n".join(result["problems"])
@@ -64,7 +64,7 @@ def test_an_older_session_is_no_answer(asked_at: Any, begun: tuple[float | None,
         {"component": n, "frames": 5, "began": t, "problems": []} for n, t in zip(("agent", "mcp"), begun, strict=True)
     ]
     found = json.dumps({"whole": True, "writers": writers, "problems": []})
-    world.order["question"] = {"asked": ANSWERED, "found": found, "said": "", "asked_at": asked_at}
+    world.order["questions"] = {"pve": {"asked": ANSWERED, "found": found, "said": "", "asked_at": asked_at}}
     result = world.receipt()
     assert result["as_expected"] is new
     assert new or "session s1, which had begun before it was asked" in "\n".join(result["problems"])
@@ -90,7 +90,7 @@ def program(folder: Path, verb: str, order: Any) -> subprocess.CompletedProcess[
 def test_program_writes_shows_and_notes_where_it_is(tmp_path: Path, done: dict[str, Any], said: str, code: int) -> None:
     (tmp_path / "r").mkdir()
     receipt.write(tmp_path / "r", World().receipt())
-    told = program(tmp_path / "r", "indexed", done)
+    told = program(tmp_path / "r", "indexed", {"pve": done})
     assert told.returncode == code, told.stderr
     assert said in told.stdout
     latest = json.loads((tmp_path / "r" / "latest.json").read_text(encoding="utf-8"))

@@ -1,14 +1,15 @@
 """Judge what was seen, and write the receipt.
 
 Usage: receipt.py judge DIRECTORY < JSON     an order; writes TIME.json and latest.json there and prints the receipt
-       receipt.py indexed DIRECTORY < JSON   {"rc", "stdout", "stderr", "msg"} of `glasslab-witness submit`: notes where
-                                             it is in the log; then a line for each finding, and a summary
+       receipt.py indexed DIRECTORY < JSON   {hypervisor: {"rc", "stdout", "stderr", "msg"} of `glasslab-witness submit`
+                                             there}: notes where it is in the logs; then a line for each finding, and a
+                                             summary
        receipt.py show DIRECTORY             the same lines
 
 An order: {"lab_id", "nodes": {hypervisor: {"policy", "begun": what watch.py printed there}...}, "planned": what plan.py
-printed, "knocked": {machine: what places.py printed there}, "ended": {machine: what watch.py printed}, "question":
-{"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by either of them
-on stderr} or null, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
+printed, "knocked": {machine: what places.py printed there}, "ended": {machine: what watch.py printed}, "questions":
+{hypervisor: {"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by
+either of them on stderr} or null}, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
 
 Exit 0 as expected, 1 not, 2 when the receipt cannot be written.
 """
@@ -128,7 +129,7 @@ def of_node(order: dict, name: str, planned: dict, ends: dict) -> tuple[list[dic
 
 
 def receipt(order: dict) -> Receipt:
-    """The receipt of an order: the rows of all hypervisors; mode, rules and versions are the first one's."""
+    """The receipt of an order: the rows of all hypervisors; mode, rules, versions and session are the first one's."""
     planned = json.loads(parsed(order["planned"])["nodes"])
     ends = {machine: parsed(text) for machine, text in order["ended"].items()}
     names = list(order["nodes"])
@@ -142,10 +143,12 @@ def receipt(order: dict) -> Receipt:
         times += knocked
     first = order["nodes"][names[0]]
     problems = [*accept(rows, order.get("accepted") or []), *problems]
-    session, wrong = asked(order.get("question"))
+    sessions = {}
+    for name in names:
+        sessions[name], wrong = asked((order.get("questions") or {}).get(name))
+        problems += [f"{name}: {one}" for one in wrong] if len(names) > 1 else wrong
     counts = collections.Counter(row["observed"] for row in rows)
     differing = [row for row in rows if row["observed"] != row["expected"] and "accepted" not in row]
-    problems += wrong
     return {
         "lab_id": order["lab_id"],
         "began": stamp(min(times, default=time.time())),
@@ -156,38 +159,45 @@ def receipt(order: dict) -> Receipt:
         "problems": problems,
         "rules": ends.get(names[0], {}).get("rules"),
         "versions": {"glasslab": version(order.get("checkout", ".")), **parsed(first["begun"]).get("versions", {})},
-        **({"hypervisors": hypervisors(order, ends)} if len(names) > 1 else {}),
-        "session": session,
+        **({"hypervisors": hypervisors(order, ends, sessions)} if len(names) > 1 else {}),
+        "session": sessions[names[0]],
         "disruptive": any(planned[name]["forged"] for name in names),
         "probes": rows,
     }
 
 
-def hypervisors(order: dict, ends: dict) -> dict[str, dict]:
+def hypervisors(order: dict, ends: dict, sessions: dict) -> dict[str, dict]:
     """What each of several hypervisors holds."""
     return {
         name: {
             "mode": node["policy"]["mode"],
             "rules": ends.get(name, {}).get("rules"),
             "versions": parsed(node["begun"]).get("versions", {}),
+            "session": sessions[name],
         }
         for name, node in order["nodes"].items()
     }
 
 
-def indexed(result: Receipt, done: dict) -> None:
-    """Note what became of it on its way into the log; without an acknowledgement it is not as expected."""
-    said = parsed(done.get("stdout"))
-    if said.get("acknowledged"):
-        result["indexed"] = {name: said[name] for name in ("session_id", "seq", "event_id") if name in said}
-        return
-    words = done.get("stderr") or (said.get("queued") and "not acknowledged in time") or done.get("msg") or "no word"
-    last = words.strip().splitlines()[-1]
-    result["problems"].append(
-        f"the receipt is not in the log: {last}: is the witness installed there (playbooks/witness.yml)? "
-        "`-e verify_index=false` does without"
-    )
-    result["as_expected"] = False
+def indexed(result: Receipt, done: dict[str, dict]) -> None:
+    """Note what became of it on its way into the logs; without an acknowledgement it is not as expected."""
+    several = result.get("hypervisors", {})
+    for number, (name, its) in enumerate(done.items()):
+        said = parsed(its.get("stdout"))
+        if said.get("acknowledged"):
+            where = {field: said[field] for field in ("session_id", "seq", "event_id") if field in said}
+            if name in several:
+                several[name]["indexed"] = where
+            if number == 0:
+                result["indexed"] = where
+            continue
+        words = its.get("stderr") or (said.get("queued") and "not acknowledged in time") or its.get("msg") or "no word"
+        last = words.strip().splitlines()[-1]
+        result["problems"].append(
+            f"{name + ': ' if several else ''}the receipt is not in the log: {last}: is the witness installed there "
+            "(playbooks/witness.yml)? `-e verify_index=false` does without"
+        )
+        result["as_expected"] = False
 
 
 def findings(result: Receipt) -> list[str]:
