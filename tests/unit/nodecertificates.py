@@ -1,9 +1,14 @@
-"""Certificates as a Proxmox VE node has them: its own CA, and a leaf for 127.0.0.1."""
+"""Certificates as a Proxmox VE node has them (its own CA, and a leaf for 127.0.0.1), and a server that shows them."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import http.server
 import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +48,18 @@ def write(folder: Path) -> None:
         (folder / f"{name}.pem").write_bytes(one.public_bytes(serialization.Encoding.PEM))
     secret = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / "leaf.key").write_bytes(keys["leaf"].private_bytes(*secret))
+
+
+@contextlib.contextmanager
+def serving(folder: Path, answers: type[http.server.BaseHTTPRequestHandler]) -> Iterator[int]:
+    """Make the certificates there and serve with them on loopback for the time of a block; the port."""
+    write(folder)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), answers)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "leaf.pem", folder / "leaf.key")
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.server
 import json
-import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,16 +29,8 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port(tmp_path: Path) -> Iterator[int]:
-    nodecertificates.write(tmp_path)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "leaf.pem", tmp_path / "leaf.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
+    with nodecertificates.serving(tmp_path, Refusing) as where:
+        yield where
 
 
 @pytest.mark.parametrize(("trusted", "accepted"), [("leaf.pem", True), ("ca.pem", True), ("other.pem", False)])

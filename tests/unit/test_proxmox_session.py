@@ -5,9 +5,7 @@ from __future__ import annotations
 import http.server
 import importlib.util
 import json
-import ssl
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,28 +54,20 @@ class Node(http.server.BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("node")
-    nodecertificates.write(folder)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Node)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "leaf.pem", folder / "leaf.key")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
     own = "leaf.pem" if sys.version_info >= (3, 13) else "ca.pem"
-    yield {
-        "folder": folder,
-        "api": {
-            "api_host": "127.0.0.1",
-            "api_port": server.server_address[1],
-            "api_user": "glasslab@pve",
-            "api_token_id": "lab",
-            "api_token_secret": "s3cr3t-of-the-token",
-            "ca_path": str(folder / own),
-            "api_timeout": 5,
-        },
-    }
-    server.shutdown()
-    thread.join()
+    with nodecertificates.serving(folder, Node) as port:
+        yield {
+            "folder": folder,
+            "api": {
+                "api_host": "127.0.0.1",
+                "api_port": port,
+                "api_user": "glasslab@pve",
+                "api_token_id": "lab",
+                "api_token_secret": "s3cr3t-of-the-token",
+                "ca_path": str(folder / own),
+                "api_timeout": 5,
+            },
+        }
 
 
 def refusal(api: dict[str, Any], path: str) -> str:
