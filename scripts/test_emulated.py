@@ -14,7 +14,6 @@ import argparse
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -129,9 +128,7 @@ def damage(run: Run) -> None:
 def reset(run: Run) -> None:
     """Back to the snapshot, proven by the play itself; nothing of the damage is left."""
     before = run.agent_vmid()
-    said = re.findall(r"([\d.]+) s to the first answer", run.play("reset.yml"))
-    assert said
-    run.seconds["reset to answer"] = float(said[-1])
+    run.seconds |= emulated.reset_seconds(run.play("reset.yml"))
     assert run.agent_vmid() == before
     run.on_agent("test -d /srv/glasslab && ! test -e /damaged")
     question(run)

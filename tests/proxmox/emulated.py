@@ -8,6 +8,7 @@ inventories/local and laid over it.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,13 @@ Host agent
   ControlPersist 60s
   LogLevel ERROR
 """
+
+
+def reset_seconds(said: str) -> dict[str, float]:
+    """What playbooks/reset.yml says that it took, by the names of bench/proxmox.py."""
+    found = re.findall(r"([\d.]+) s to the first acknowledged frame, ([\d.]+) s to the first answer", said)
+    assert found, "the reset does not say how long it took"
+    return {"reset to frame": float(found[-1][0]), "reset to answer": float(found[-1][1])}
 
 
 def ssh_config(folder: Path) -> Path:
