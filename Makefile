@@ -103,8 +103,8 @@ test: root setup-tests ## Every test: lint, units, a lab of its own, each Molecu
 setup-emulation: root
 	@scripts/setup.sh --with-emulation
 
-test-emulated: root setup-emulation ## A real machine behind the Proxmox double: Packer's build, clone, answer, reset, rebuild, destroy
-	@$(AS_ROOT) $(PYTHON) scripts/test_emulated.py
+test-emulated: root setup-emulation ## A real machine behind the Proxmox double: Packer's build, clone, answer, reset, rebuild, destroy (FRESH=1)
+	@$(AS_ROOT) $(PYTHON) scripts/test_emulated.py $(if $(FRESH),--fresh)
 
 verify-proxmox: setup ## The Proxmox scenario on a live host, asked first: make verify-proxmox PROXMOX_HOST=... PROXMOX_TOKEN_SECRET_FILE=...
 	@$(PYTHON) scripts/verify_proxmox.py
