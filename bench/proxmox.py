@@ -62,7 +62,8 @@ def run(words: list[str]) -> str:
         words, cwd=lab.ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        lab.fail(f"nothing was measured: {' '.join(words)} ended with {done.returncode}: {done.stdout[-2000:]}", 1)
+        said = (done.stdout + done.stderr)[-2000:]
+        lab.fail(f"nothing was measured: {' '.join(words)} ended with {done.returncode}: {said}", 1)
     return done.stdout
 
 
