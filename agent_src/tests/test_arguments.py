@@ -154,3 +154,29 @@ def test_the_bounds_are_where_they_are_said_to_be(bound: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         parse(refused)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x" * 65_537, "the arguments have 65537 characters; at most 65536"),
+        ("[1]", "the arguments are a JSON array; send one object"),
+        ('"a"', "the arguments are a JSON string; send one object"),
+        ("true", "the arguments are a JSON boolean; send one object"),
+        ("1", "the arguments are a JSON number; send one object"),
+        ("1.5", "the arguments are a JSON number; send one object"),
+        ("null", "the arguments are a JSON null; send one object"),
+        ('{"a"}', "the arguments are not valid JSON (Expecting ':' delimiter at character 4); send one object"),
+        ('{"a": NaN}', "argument a: NaN is no JSON number; send a finite one"),
+        ('{"a": 1%s}' % ("0" * 400 + ".0"), f"argument a: 1{'0' * 39} is too large for a number; send a finite one"),
+        ('{"a": 123456789012345678901}', "argument a: an integer of 21 characters; at most 64 bits"),
+        ('{"a": {"b": 1, "b": 2}}', "argument a/b: it is given twice; send it once"),
+        ('{"a": ["\\ud800"]}', "argument a/0: a text is not valid Unicode (lone surrogate)"),
+        ('{"%s": NaN}' % ("k" * 200), f"argument {'k' * 120}: NaN is no JSON number; send a finite one"),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)  # fmt: skip
+def test_what_the_model_is_told(text: str, said: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        parse(text)
+    assert str(caught.value) == said
