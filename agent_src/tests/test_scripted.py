@@ -60,6 +60,23 @@ def test_turn_follows_from_the_conversation_whatever_came_before(start: Start) -
     assert ask(base, 0).json()["usage"]["completion_tokens_details"] == {"reasoning_tokens": 13}
 
 
+def test_by_setting_the_turns_begin_anew_with_each_question(start: Start) -> None:
+    def tokens(base: str, *roles: str) -> int:
+        said = {"tool result": {"role": "user", "content": [{"type": "tool_result", "content": "x"}]}}
+        messages = [said.get(role, {"role": role, "content": "x"}) for role in roles]
+        answer = requests.post(f"{base}/chat/completions", json={"model": "m", "messages": messages}, timeout=5)
+        return int(answer.json()["usage"]["prompt_tokens"]) if answer.ok else answer.status_code
+
+    earlier = ("user", "assistant", "tool", "assistant", "tool", "tool", "assistant")
+    base = start("sample")
+    assert tokens(base, *earlier, "user") == 136
+    assert tokens(base, *earlier, "user", "assistant", "tool") == 173
+    assert tokens(base, *earlier, "user", "assistant", "tool result", "assistant", "tool result") == 446
+    usage = {"usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+    once = start({"turns": [{"message": {"content": "a"}, **usage}]})
+    assert (tokens(once, "user"), tokens(once, "user", "assistant", "user")) == (1, 400)
+
+
 def test_many_sessions_at_once_get_their_own_turns(start: Start) -> None:
     base = start("sample")
     wanted = [136, 173, 446] * 20

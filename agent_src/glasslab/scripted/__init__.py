@@ -4,6 +4,7 @@ A script is YAML:
 
     model: openai/gpt-5.6-luna     # optional; the name in replies (default: what the request asks for)
     repeat_last: false             # optional; true: the last turn is also every turn after it
+    each_question: false           # optional; true: the turns begin anew with each question of a conversation
     strict: false                  # optional; true: refuse what the real APIs refuse in a conversation (HTTP 400)
     turns:
       - message: {content: null, tool_calls: [...]}   # a verbatim reply, in either API's form; role is added

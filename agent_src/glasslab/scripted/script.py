@@ -40,17 +40,22 @@ class Turn:
     fault: str | None = None
 
 
+_FLAGS: Final = ("repeat_last", "strict", "each_question")
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """A whole script: for each turn what the first request gets, then what the same request gets again.
 
-    `when` comes before the turns: the first of these whose text is in the request's last message is its answer.
+    `when` comes before the turns: the first of these whose text is in the request's last message is its answer. With
+    `each_question` the turns begin anew with each question of a conversation.
     """
 
     turns: tuple[tuple[Turn, ...], ...]
     model: str | None = None
     repeat_last: bool = False
     strict: bool = False
+    each_question: bool = False
     when: tuple[tuple[str, Turn], ...] = ()
 
 
@@ -68,18 +73,19 @@ def load_script(file: str) -> Script:
 
 def parse_script(value: Any, name: str) -> Script:
     """Return a script from its YAML value. Raises ScriptError; `name` (the file) begins its text."""
-    _keys(value, {"model", "repeat_last", "strict", "turns", "when"}, name)
+    _keys(value, {"model", *_FLAGS, "turns", "when"}, name)
     turns, model = value.get("turns"), value.get("model")
     _check(isinstance(turns, list) and bool(turns), f"{name}: turns", "must be a list of at least one turn")
     _check(model is None or isinstance(model, str), f"{name}: model", f"must be text, not {model!r}")
-    for flag in ("repeat_last", "strict"):
+    for flag in _FLAGS:
         given = value.get(flag, False)
         _check(isinstance(given, bool), f"{name}: {flag}", f"must be true or false, not {given!r}")
     parsed = tuple(_attempts(turn, f"{name}: turns[{number}]") for number, turn in enumerate(turns))
     when = value.get("when", [])
     _check(isinstance(when, list), f"{name}: when", "must be a list of turns with last (a text of the last message)")
     special = tuple(_when(item, f"{name}: when[{number}]") for number, item in enumerate(when))
-    return Script(parsed, model, value.get("repeat_last", False), value.get("strict", False), special)
+    repeat_last, strict, each_question = (bool(value.get(flag, False)) for flag in _FLAGS)
+    return Script(parsed, model, repeat_last, strict, each_question, special)
 
 
 def _when(value: Any, place: str) -> tuple[str, Turn]:

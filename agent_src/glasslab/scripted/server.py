@@ -99,7 +99,7 @@ class ScriptedHandler(Handler):
         special = next((turn for text, turn in self.server.script.when if text in said), None)
         if special is not None:
             return self._play(special, request)
-        done = sum(isinstance(message, dict) and message.get("role") == "assistant" for message in messages)
+        done = _turns_done(messages, self.server.script.each_question)
         turns = self.server.script.turns
         if done >= len(turns) and not self.server.script.repeat_last:
             return self._error(400, f"the script has {len(turns)} turns and turn {done + 1} was asked for")
@@ -171,3 +171,14 @@ def _request(body: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _turns_done(messages: list[Any], each_question: bool) -> int:
+    """Return how many replies stand in a conversation, or after its last question."""
+    done = 0
+    for message in (item for item in messages if isinstance(item, dict)):
+        if message.get("role") == "assistant":
+            done += 1
+        elif each_question and message.get("role") == "user" and "tool_result" not in json.dumps(message):
+            done = 0  # Anthropic's form puts the results of tools into a user's message
+    return done
