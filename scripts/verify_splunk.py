@@ -1,9 +1,9 @@
 """make verify-splunk SPLUNK_URL=https://splunk.example:8089: what only a real Splunk can show, by its REST API.
 
-It sends the cases of tests/splunk/hec_contract.yml to the HTTP Event Collector, and runs every saved search of the app
-and every search behind its views. It says what it will create, and asks (CONFIRM=1 answers). The result is written as
-Markdown for docs/VERIFICATION.md, to the file RESULT (verify-splunk.md). Exit code: 0 all as published, 1 something is
-not, 2 not run.
+It sends the cases of tests/splunk/hec_contract.yml to the HTTP Event Collector, runs every saved search of the app and
+every search behind its views, and has each detection look at frames that it is for and at frames that only seem so. It
+says what it will create, and asks (CONFIRM=1 answers). The result is written as Markdown for docs/VERIFICATION.md, to
+the file RESULT (verify-splunk.md). Exit code: 0 all as published, 1 something is not, 2 not run.
 
 From the environment, secrets also as NAME_FILE: SPLUNK_URL (the management port), SPLUNK_TOKEN (may search the index
 and read the app), HEC_URL (default: SPLUNK_URL's host, port 8088), HEC_TOKEN (of the agent: its one index is HEC_INDEX,
@@ -29,6 +29,7 @@ sys.path.append(str(ROOT / "tests" / "splunk"))
 import requests
 
 import contract
+import meaning
 from glasslab.collector.conf import parse
 from liveapp import LiveError, Search, Splunk, unreachable
 
@@ -81,11 +82,12 @@ def places() -> tuple[Splunk, contract.Target]:
 def ask(splunk: Splunk, target: contract.Target, mark: str, version: str) -> None:
     """Say what is going to happen, and have it confirmed."""
     runnable = [case for case in contract.cases() if not contract.missing(case, target)]
-    events = 1 + sum(len(case.get("stored", [])) for case in runnable)
+    events = 1 + meaning.count(mark) + sum(len(case.get("stored", [])) for case in runnable)
     print(f"{splunk.url} is {version}. This creates there, and leaves:")
-    print(f"  {events} events in index {target.index}, over {target.url}; their texts begin with or hold {mark}")
+    print(f"  {events} events in index {target.index}, over {target.url}; their texts or hosts hold {mark}")
     print(f"  search jobs of app {splunk.app}, which end by themselves")
-    print(f"Nothing is configured, changed or removed. `index={target.index} {mark}* | delete` would hide the events.")
+    print("Nothing is configured, changed or removed. This would hide the events:")
+    print(f"  index={target.index} ({mark}* OR host={mark}*) | delete")
     sys.stdout.flush()
     if given("CONFIRM") != "1" and not (sys.stdin.isatty() and input("yes, to go on: ").strip() == "yes"):
         fail("nothing was done: answer yes at a terminal, or set CONFIRM=1")
@@ -184,6 +186,19 @@ def app_rows(splunk: Splunk) -> list[Row]:
     return rows
 
 
+def meaning_rows(splunk: Splunk, target: contract.Target, mark: str) -> list[Row]:
+    """Each detection on frames that it is for, and on frames that only seem so."""
+    saved = splunk.saved_searches()
+    for one in meaning.tried(mark):
+        meaning.send(one, target)
+    meaning.wait(splunk, target, mark, INDEXING_SECONDS)
+    faults: dict[str, list[str]] = {}
+    for one in meaning.tried(mark):
+        fault = meaning.outcome(splunk, saved, one)
+        faults.setdefault(one.search, []).extend([fault] if fault else [])
+    return [(name, "FAILS" if said else "as meant", "; ".join(dict.fromkeys(said))) for name, said in faults.items()]
+
+
 def markdown(version: str, mark: str, groups: dict[str, list[Row]]) -> str:
     """The result as a section for docs/VERIFICATION.md."""
     lines = [
@@ -226,6 +241,7 @@ def main() -> None:
     groups: dict[str, Callable[[], list[Row]]] = {
         "HEC contract": lambda: contract_rows(splunk, target, mark),
         f"App {splunk.app}": lambda: app_rows(splunk),
+        "What detections find": lambda: meaning_rows(splunk, target, mark),
     }
     done: dict[str, list[Row]] = {}
     for title, work in groups.items():

@@ -161,6 +161,7 @@ def test_an_event_is_looked_for_by_an_index(store: Store, home: Path) -> None:
         given.prepare(database, given.read(home), 1000.0)
         for view, where, index in (
             ("frames", "sourcetype = 'agent:llm' AND kind = 'llm'", "events_by_sourcetype (sourcetype=? AND time>?)"),
+            ("listed", "sourcetype = 'agent:session' AND kind = 'guardrail'", "events_by_kind (<expr>=? AND time>?)"),
             ("chains", "clock > 0", "events_by_age (index=? AND time>?)"),
         ):
             plan = database.execute(f"EXPLAIN QUERY PLAN SELECT * FROM {view} WHERE {where}").fetchall()

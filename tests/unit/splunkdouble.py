@@ -1,14 +1,22 @@
-"""A double of Splunk's management port, as far as `make verify-splunk` asks it. It runs no SPL."""
+"""A double of Splunk's management port, as far as `make verify-splunk` asks it. It runs no SPL.
+
+A saved search of the app on one host's frames it answers by the search's form in SQLite.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from glasslab.collector.store import SCHEMA
+from glasslab.collector.web import detections, given
 from glasslab.httpserver import Handler, Server, tls_context
 
 TOKEN = "live-token"
@@ -27,21 +35,53 @@ VIEWS = {
     "simple": "<form><row><panel><table><search><query>index=agents $x$ | table a</query><earliest>-1h</earliest>"
     "</search></table></panel></row></form>",
 }
+OF_HOST = re.compile(r'(`glasslab_index`) host="([^"]+)"')
+COUNT = re.compile(r'search index=\S+ host="([^"*]+)\*" \| stats count')
 FIND = re.compile(r'search index=(\S+) "([^"*]+)\*"')
+
+
+class _Frames:
+    """Some rows, as a store would give them to be read."""
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self.rows = rows
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        with contextlib.closing(sqlite3.connect(":memory:")) as database:
+            database.executescript(SCHEMA)
+            database.executemany(f"INSERT INTO events VALUES ({', '.join('?' * 11)})", self.rows)
+            yield database
 
 
 class SplunkDouble(Server):
     """Listens on a free port. `database` is the collector's, whose events it finds; `fails`: what none may hold."""
 
-    def __init__(self, certificate: Path, database: Path, saved: dict[str, str]) -> None:
+    def __init__(self, certificate: Path, database: Path, saved: dict[str, str], home: Path) -> None:
         super().__init__("127.0.0.1", 0, _Handler, context=tls_context(certificate))
-        self.database, self.saved, self.views = database, saved, dict(VIEWS)
+        self.database, self.saved, self.views, self.home = database, saved, dict(VIEWS), home
         self.fails = "no such text"
         self.warns = ""
         self.searches: list[tuple[str, str]] = []
         self.start()
 
+    def _formed(self, text: str, host: str) -> list[dict[str, str]]:
+        name = next(name for name, saved in self.saved.items() if saved == text)
+        with sqlite3.connect(self.database) as database:
+            rows = database.execute("SELECT * FROM events WHERE host = ?", (host,)).fetchall()
+        frames: Any = _Frames(rows)
+        forms = (self.home / "etc/apps/glasslab/sqlite").glob("*.sql")
+        form = next(file for file in forms if file.read_text(encoding="utf-8").startswith(f"-- {name}\n"))
+        found = detections.run_one(frames, form, given.read(self.home), time.monotonic() + 60)
+        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+
     def results(self, search: str) -> list[dict[str, str]]:
+        if of_host := OF_HOST.search(search):
+            return self._formed(OF_HOST.sub(r"\1", search), of_host[2])
+        if counted := COUNT.match(search):
+            with sqlite3.connect(self.database) as database:
+                query = "SELECT count(*) FROM events WHERE host LIKE ? || '%'"
+                return [{"count": str(database.execute(query, (counted[1],)).fetchone()[0])}]
         match = FIND.match(search)
         if not match:
             return [{"count": "1"}]

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,13 +15,18 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "splunk"))
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
 import loglab
+import meaning
 import verify_splunk
+from detection_cases import CASES
 from glasslab.collector.conf import parse
 from glasslab.collector.store import FILE
 from liveapp import LiveError, searches_of
 from splunkdouble import TOKEN, VIEWS, SplunkDouble
 
 APP = verify_splunk.ROOT / "roles/splunk/files/app/default"
+
+
+SHOWN = "rules that drifted"
 
 
 @dataclass
@@ -31,8 +37,11 @@ class Place:
     monkeypatch: pytest.MonkeyPatch
     capsys: pytest.CaptureFixture[str]
 
-    def run(self, **changed: str) -> tuple[int, str, str]:
-        """Run it as make would; return exit code, stdout and stderr."""
+    def run(self, *, meanings: int = 1, **changed: str) -> tuple[int, str, str]:
+        """Run it as make would, but for most of the detections' cases; return exit code, stdout and stderr."""
+        self.monkeypatch.setattr(
+            meaning, "CASES", dict(sorted(CASES.items(), key=lambda one: one[0] != SHOWN)[:meanings])
+        )
         environment = {
             "SPLUNK_URL": f"https://127.0.0.1:{self.double.port}",
             "SPLUNK_TOKEN": TOKEN,
@@ -64,7 +73,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     lab = loglab.start_lab(tmp_path / "splunk")
     own = parse((APP / "savedsearches.conf").read_text(encoding="utf-8"))
     saved = {name: settings["search"] for name, settings in own.items() if "search" in settings}
-    double = SplunkDouble(lab.home / "etc/auth/server.pem", lab.home / FILE, saved)
+    double = SplunkDouble(lab.home / "etc/auth/server.pem", lab.home / FILE, saved, tmp_path / "app")
+    shutil.copytree(APP.parent, tmp_path / "app/etc/apps/glasslab")
     double.views |= {path.stem: VIEWS["simple"] for path in (APP / "data/ui/views").glob("*.xml")}
     yield Place(lab, double, tmp_path, monkeypatch, capsys)
     double.stop(seconds=0.2)
@@ -72,7 +82,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def test_all_as_published_is_written_down(place: Place) -> None:
-    code, said, errors = place.run()
+    code, said, errors = place.run(meanings=99)
     assert (code, errors) == (0, "")
     assert "events in index agents" in said
     text = place.result()
@@ -81,6 +91,8 @@ def test_all_as_published_is_written_down(place: Place) -> None:
     assert "| a few kilobytes of gzip that unpack to more than a body may hold | not run |" in text
     assert "| view of_studio: chained | runs | 1 results |" in text
     assert "DIFFERS" not in text
+    assert "### What detections find: 23 as meant\n" in text
+    assert "| Glasslab: broken links in the chains | as meant |  |" in text
     searches = [text for text, _ in place.double.searches]
     assert "search index=agents * | stats count" in searches
     assert ("search index=agents * | table a", "-1h") in place.double.searches
@@ -99,6 +111,24 @@ def test_what_differs_is_named_and_exits_1(place: Place) -> None:
     assert f"search {name}: FAILS: is not in the app there" in said
     assert "view simple: FAILS: 400 FATAL: Unknown search command \\| 'sats'." in said
     assert "| one event | DIFFERS | stored are [], not [" in place.result()
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [([], "finds nothing in frames that it is for"), ([{"a": "1"}], "finds 1 in frames that only seem so")],
+)
+def test_a_detection_that_means_something_else_is_named(
+    place: Place, monkeypatch: pytest.MonkeyPatch, rows: list[dict[str, str]], said: str
+) -> None:
+    formed = SplunkDouble._formed
+
+    def other(double: SplunkDouble, text: str, host: str) -> list[dict[str, str]]:
+        return rows if "network.drift" in text else formed(double, text, host)
+
+    monkeypatch.setattr(SplunkDouble, "_formed", other)
+    assert place.run(meanings=2)[0] == 1
+    assert f"| Glasslab: rules that drifted | FAILS | {said} |" in place.result()
+    assert place.result().count(" as meant |") == 1
 
 
 def test_what_splunk_warns_of_is_said(place: Place) -> None:

@@ -44,7 +44,7 @@ def run_all(store: Store, home: Path) -> list[Detection]:
     files = sorted((home / "etc" / "apps").glob("*/sqlite/*.sql"))[:MOST_FORMS]
     around, until = given.read(home), time.monotonic() + ALL_SECONDS
     order = {name: number for number, name in enumerate(around.saved)}
-    ran = [_run(store, file, around, until) for file in files]
+    ran = [run_one(store, file, around, until) for file in files]
     return sorted(ran, key=lambda one: (order.get(one.title, len(order)), one.name))
 
 
@@ -55,7 +55,8 @@ def searches(home: Path, ran: list[Detection]) -> list[tuple[str, str, str]]:
     return [(name, search.get("description", ""), around.reasons.get(name, "")) for name, search in left]
 
 
-def _run(store: Store, file: Path, around: Given, all_until: float) -> Detection:
+def run_one(store: Store, file: Path, around: Given, all_until: float) -> Detection:
+    """Run the form in a file, until a moment (time.monotonic()) at the latest."""
     try:
         text = file.read_text(encoding="utf-8")[:SIZE]
     except (OSError, UnicodeDecodeError) as error:

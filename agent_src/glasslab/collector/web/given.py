@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from glasslab.collector.conf import ConfError, load, parse
-from glasslab.collector.store import KIND
+from glasslab.collector.store import KIND, LISTED
 from glasslab.collector.web.render import moment
 from glasslab.frames import event_hash
 
@@ -24,10 +24,11 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INDEX: Final = re.compile(r"index=\"?([a-z0-9][a-z0-9_-]*)\"?")
 _AMONG: Final = re.compile(r"\w+ IN \((.*)\)")
 _QUOTED: Final = re.compile(r'"([^"\\]*)"')
-# `frames`: of the search's index and time range. `chains`: those of them that have a number in a writer's chain. Text
-# that is no JSON gives NULL in every column, and ends no query. The + leaves `frames` to the index by sourcetype.
+# `frames`: of the search's index and time range. `listed`: those of them whose kind has an index (agent:session and
+# agent:network). `chains`: those that have a number in a writer's chain. Text that is no JSON gives NULL in every
+# column, and ends no query. A + keeps SQLite from the index that would answer a view's queries slowly.
 VIEW: Final = """
-CREATE TEMP VIEW {name} AS SELECT id, time, source, sourcetype, session_id, raw, {kind} AS kind,
+CREATE TEMP VIEW {name} AS SELECT id, time, source, {sourcetype} AS sourcetype, session_id, raw, {kind} AS kind,
     CASE WHEN json_valid(raw) THEN raw END AS event,
     CASE WHEN json_valid(raw) THEN raw ->> 'event_id' END AS event_id,
     CASE WHEN json_valid(raw) THEN raw ->> 'component' END AS component,
@@ -86,9 +87,14 @@ def prepare(database: sqlite3.Connection, given: Given, begin: float) -> None:
     """Give a connection the views and functions that forms are written against."""
     index = str(given.macros.get("glasslab_index", ""))
     index = index if _INDEX.fullmatch(f"index={index}") else "agents"
-    for name, column, more in (("frames", '+"index"', "1"), ("chains", '"index"', "session_id IS NOT NULL")):
-        more += " AND typeof(seq) = 'integer'" if name == "chains" else ""
-        database.execute(VIEW.format(name=name, kind=KIND, index=column, given=index, since=repr(begin), more=more))
+    numbered = "session_id IS NOT NULL AND typeof(seq) = 'integer'"
+    for name, sourcetype, column, more in (
+        ("frames", "sourcetype", '+"index"', "1"),
+        ("listed", "+sourcetype", '+"index"', LISTED),
+        ("chains", "sourcetype", '"index"', numbered),
+    ):
+        about = {"name": name, "sourcetype": sourcetype, "index": column, "more": more}
+        database.execute(VIEW.format(kind=KIND, given=index, since=repr(begin), **about))
     database.create_function("moment", 1, lambda at: moment(at) if isinstance(at, int | float) else None)
     database.create_function("frame_hash", 1, _hash, deterministic=True)
 

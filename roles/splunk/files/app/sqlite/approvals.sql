@@ -1,6 +1,6 @@
 -- Glasslab: approvals
 WITH asked AS (
-    SELECT * FROM frames
+    SELECT * FROM listed
     WHERE sourcetype = 'agent:session' AND kind IN ('approval.request', 'approval.decision')
     GROUP BY event_id
 )

@@ -1,6 +1,6 @@
 -- Glasslab: denied
 WITH denied AS (
-    SELECT * FROM frames
+    SELECT * FROM listed
     WHERE sourcetype = 'agent:network' AND kind = 'network.flow' AND event ->> 'verdict' = 'denied'
     GROUP BY event_id
 )

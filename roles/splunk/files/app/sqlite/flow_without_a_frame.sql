@@ -1,6 +1,6 @@
 -- Glasslab: flow without a frame
 WITH chosen AS (
-    SELECT * FROM frames
+    SELECT * FROM listed
     WHERE (
         sourcetype = 'agent:network' AND kind = 'network.flow' AND event ->> 'verdict' = 'allowed'
         AND coalesce(event ->> 'flow', '') != 'log' AND coalesce(event ->> 'flow', '') NOT LIKE 'resolver%'

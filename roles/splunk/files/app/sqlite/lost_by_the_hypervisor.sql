@@ -1,6 +1,6 @@
 -- Glasslab: lost by the hypervisor
 WITH lost AS (
-    SELECT * FROM frames WHERE sourcetype = 'agent:network' AND kind = 'network.lost' GROUP BY event_id
+    SELECT * FROM listed WHERE sourcetype = 'agent:network' AND kind = 'network.lost' GROUP BY event_id
 )
 SELECT event ->> 'what' AS what, event ->> 'reason' AS reason, sum(event ->> 'count') AS lost, count(*) AS times,
     moment(max(time)) AS last_seen

@@ -1,7 +1,8 @@
 -- Glasslab: refused paths
 WITH refused AS (
     SELECT * FROM frames
-    WHERE (sourcetype = 'agent:trace' AND kind = 'server.path_check' AND event -> 'inside_sandbox' = 'false')
+    WHERE (sourcetype = 'agent:trace' AND instr(raw, '"server.path_check"') AND kind = 'server.path_check'
+            AND event -> 'inside_sandbox' = 'false')
         OR (sourcetype = 'agent:toolcall' AND kind = 'toolcall.refused')
     GROUP BY event_id
 )

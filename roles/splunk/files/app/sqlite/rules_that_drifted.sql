@@ -1,4 +1,4 @@
 -- Glasslab: rules that drifted
 SELECT moment(time) AS time, event ->> 'drift' AS drift, event ->> 'count' AS count
-FROM frames WHERE sourcetype = 'agent:network' AND kind = 'network.drift'
-GROUP BY event_id ORDER BY frames.time DESC
+FROM listed WHERE sourcetype = 'agent:network' AND kind = 'network.drift'
+GROUP BY event_id ORDER BY listed.time DESC

@@ -4,7 +4,7 @@ WITH entries AS (
     -- What is no object is no definition, and ->> on it would end the query.
     SELECT frames.time, frames.session_id, CASE WHEN entry.type = 'object' THEN entry.value END AS definition
     FROM frames, json_each(frames.event, '$.tools') AS entry
-    WHERE frames.sourcetype = 'agent:trace' AND frames.kind = 'mcp.tools_list'
+    WHERE frames.sourcetype = 'agent:trace' AND instr(frames.raw, '"mcp.tools_list"') AND frames.kind = 'mcp.tools_list'
 ),
 listed AS (
     SELECT time, session_id, definition ->> 'name' AS tool, definition ->> 'description_sha256' AS description_hash,

@@ -2,7 +2,7 @@
 WITH drifted AS (
     SELECT * FROM frames
     WHERE (sourcetype = 'agent:session' AND kind = 'tools.drift')
-        OR (sourcetype = 'agent:trace' AND kind = 'mcp.tools_drift')
+        OR (sourcetype = 'agent:trace' AND instr(raw, '"mcp.tools_drift"') AND kind = 'mcp.tools_drift')
     GROUP BY event_id
 )
 SELECT moment(min(time)) AS seen, session_id, event ->> 'server' AS server, max(event -> 'changed') AS changed,

@@ -3,7 +3,7 @@
 WITH checked AS (
     SELECT max(time) AS time, event ->> 'verified_session' AS session_id, event -> 'whole' AS whole,
         event ->> 'found' AS found, event ->> 'problems' AS problems
-    FROM frames
+    FROM listed
     WHERE sourcetype = 'agent:session' AND kind = 'session.verified'
     GROUP BY event ->> 'verified_session'
 )
