@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from prooflab import BIN, HERE, LOG, MODEL, ROOT, Guest, ProofError, Surroundings
+import limitscheck
+from prooflab import BIN, LOG, MODEL, ROOT, Guest, ProofError, Surroundings
 
 QUESTION = "What was the root cause of the September incident?"
 FRAMES = 25
@@ -114,14 +115,11 @@ def ask(guest: Guest, surroundings: Surroundings, proof: Proof, when: str) -> No
 
 def limits(guest: Guest, proof: Proof) -> None:
     """TasksMax and MemoryMax of the agent's unit, run into."""
-    program = (HERE / "limits.py").read_text(encoding="utf-8")
-    shown = json.loads(guest.say("python3 - glasslab-agent.service", program))
+    program = limitscheck.PROGRAM.read_text(encoding="utf-8")
+    shown = json.loads(guest.say(f"python3 - {limitscheck.UNIT}", program))
     proof.seen["limits"] = shown
-    proof.is_so("TasksMax", "64", shown["tasks_max"])
-    proof.is_so("MemoryMax", str(512 << 20), shown["memory_max"])
-    proof.is_so("a process more than TasksMax", True, shown["fork_refused"] and shown["children"] < 64)
-    proof.is_so("counted by the kernel", True, shown["pids_events"] > 0)
-    proof.is_so("more memory than MemoryMax", True, shown["eater_killed"])
+    for fact in limitscheck.facts(shown):
+        proof.is_so(*fact)
 
 
 def prove(image: Path, work: Path, *, quick: bool) -> Proof:

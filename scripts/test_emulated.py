@@ -1,9 +1,10 @@
 """make test-emulated: a real machine behind the Proxmox API's double, from Packer's build to its destruction.
 
 Packer builds the agent's template; the double, which stands for a Proxmox VE host, makes the agent's virtual machine of
-it in software emulation, plugged into the embedded lab; it answers the sample question with 25 frames in the log; a
-snapshot is taken, the machine damaged, reset, rebuilt, destroyed. The inventory is inventories/proxmox. A template of
-the same sources is kept in the lab's cache and not built again (--fresh: it is); --template IMAGE takes another one;
+it in software emulation, plugged into the embedded lab; it answers the sample question with 25 frames in the log, runs
+into its limits and answers again after a reboot; a snapshot is taken, the machine damaged, reset, rebuilt, destroyed.
+The inventory is inventories/proxmox. A template of the same sources is kept in the lab's cache and not built again
+(--fresh: it is); --template IMAGE takes another one;
 --figures FILE writes the seconds of each step as JSON; --logs FOLDER keeps what each command said, with the seconds of
 its tasks. The lab is its own: glemu.
 """
@@ -27,9 +28,10 @@ import kept_template
 import lab
 from lab import ROOT, fail
 
-sys.path.append(str(ROOT / "tests" / "proxmox"))
+sys.path += [str(ROOT / "tests" / "proxmox"), str(ROOT / "packer")]
 
 import emulated
+import limitscheck
 import pvehost
 from emulatedrun import Run
 
@@ -120,6 +122,21 @@ def question(run: Run) -> None:
     assert len(frames) == FRAMES, f"{len(frames)} frames"
 
 
+def limits(run: Run) -> None:
+    """TasksMax and MemoryMax of the agent's unit, run into; it answers afterwards."""
+    said = run.on_agent(f"python3 - {limitscheck.UNIT}", stdin=limitscheck.PROGRAM.read_text(encoding="utf-8"))
+    for what, right, found in limitscheck.facts(json.loads(said)):
+        assert found == right, f"{what}: {found!r}: {said}"
+
+
+def reboot(run: Run) -> None:
+    """The machine boots again, by itself, and answers."""
+    boot = run.on_agent("cat /proc/sys/kernel/random/boot_id")
+    run.on_agent("systemd-run --on-active=1 systemctl reboot")
+    run.wait_for_boot(unlike=boot)
+    question(run)
+
+
 def damage(run: Run) -> None:
     """What a user may do to a machine in a bad hour."""
     run.on_agent("systemctl stop glasslab-agent.service && rm -rf /opt/glasslab /srv/glasslab && touch /damaged")
@@ -166,6 +183,8 @@ def everything(run: Run, *, figures: bool, fresh: bool) -> None:
     run.step("the sample question: 25 frames", lambda: question(run))
     run.seconds["clone to answer"] = round(time.monotonic() - cloned, 1)
     run.seconds["full build"] = round(time.monotonic() - began, 1)
+    run.step("MemoryMax and TasksMax, run into", lambda: limits(run))
+    run.step("reboot, the question again", lambda: reboot(run))
     if figures:  # for bench/proxmox.py; the API's own second run is the Molecule scenario's
         run.step("second run", lambda: run.command(*run.playing("site.yml")))
     run.step("snapshot", lambda: run.play("snapshot.yml", "--extra-vars=lifecycle_hosts=agent"))

@@ -110,7 +110,9 @@ def write(folder: Path, ready: dict[str, Any], image: str, checksum: str) -> Non
         "machine_memory_mb": 1024,
         "machine_disk_gb": 4,
         "machine_ssh_keys": [(lab.STATE / "ssh" / "id.pub").read_text(encoding="utf-8").strip()],
-        "machine_ssh_timeout": 300,
+        # An emulated machine on a busy one boots in minutes.
+        "machine_ssh_timeout": 900,
+        "machine_cloud_init_timeout": 900,
         "machine_known_hosts": str(known_hosts),
         "ansible_ssh_common_args": f"-F {ssh_config(folder)}",
     }

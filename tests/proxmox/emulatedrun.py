@@ -15,7 +15,8 @@ import lab
 import pvehost
 from lab import BIN, ROOT, fail
 
-# For one command, on a machine that does other things too.
+# For a boot, and one command, on a machine that does other things too.
+BOOT_SECONDS = 600.0
 LIMIT_SECONDS = 1800.0
 
 
@@ -90,6 +91,20 @@ class Run:
         done = subprocess.run(words, input=stdin, text=True, capture_output=True, check=False, timeout=LIMIT_SECONDS)
         assert done.returncode == 0, f"agent: {' '.join(command)}: {done.returncode}: {done.stderr or done.stdout}"
         return done.stdout
+
+    def wait_for_boot(self, unlike: str) -> None:
+        """Wait until the agent's machine answers in another boot than that."""
+        config = ["-F", str(emulated.ssh_config(self.inventory))]
+        asked = "cat /proc/sys/kernel/random/boot_id && systemctl is-active --quiet glasslab-agent.service"
+        deadline = time.monotonic() + BOOT_SECONDS
+        while time.monotonic() < deadline:
+            # The connection that is kept leads into the boot that ends.
+            subprocess.run(["ssh", *config, "-O", "exit", "agent"], capture_output=True, check=False)
+            done = subprocess.run(["ssh", *config, "agent", "--", asked], capture_output=True, text=True, check=False)
+            if done.returncode == 0 and done.stdout != unlike:
+                return
+            time.sleep(1)
+        fail(f"test-emulated: the agent does not answer within {BOOT_SECONDS:.0f} s of its reboot", 1)
 
     def agent_vmid(self) -> int:
         """The id of the agent's virtual machine, which runs."""
