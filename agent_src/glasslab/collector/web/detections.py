@@ -18,7 +18,7 @@ from glasslab.collector.web import given
 from glasslab.collector.web.given import Given
 
 SECONDS: Final = 2.0  # for one form
-ALL_SECONDS: Final = 15.0  # for all of them; those left over are said to be
+ALL_SECONDS: Final = 15.0  # for all of them, in equal parts
 MOST_ROWS: Final = 100
 MOST_FORMS: Final = 50
 SIZE: Final = 64 * 1024
@@ -44,7 +44,10 @@ def run_all(store: Store, home: Path) -> list[Detection]:
     files = sorted((home / "etc" / "apps").glob("*/sqlite/*.sql"))[:MOST_FORMS]
     around, until = given.read(home), time.monotonic() + ALL_SECONDS
     order = {name: number for number, name in enumerate(around.saved)}
-    ran = [run_one(store, file, around, until) for file in files]
+    ran = []
+    for number, file in enumerate(files):
+        share = (until - time.monotonic()) / (len(files) - number)  # what the quick ones leave is for the others
+        ran.append(run_one(store, file, around, max(0.0, min(SECONDS, share))))
     return sorted(ran, key=lambda one: (order.get(one.title, len(order)), one.name))
 
 
@@ -55,8 +58,8 @@ def searches(home: Path, ran: list[Detection]) -> list[tuple[str, str, str]]:
     return [(name, search.get("description", ""), around.reasons.get(name, "")) for name, search in left]
 
 
-def run_one(store: Store, file: Path, around: Given, all_until: float) -> Detection:
-    """Run the form in a file, until a moment (time.monotonic()) at the latest."""
+def run_one(store: Store, file: Path, around: Given, seconds: float = SECONDS) -> Detection:
+    """Run the form in a file for so many seconds at the most."""
     try:
         text = file.read_text(encoding="utf-8")[:SIZE]
     except (OSError, UnicodeDecodeError) as error:
@@ -65,7 +68,7 @@ def run_one(store: Store, file: Path, around: Given, all_until: float) -> Detect
     title = first.lstrip("- ").strip() if first.startswith("--") else file.stem
     search = around.saved.get(title, {})
     about = Detection(file.stem, title, search.get("description", ""), search.get("dispatch.earliest_time", ""))
-    now, until = time.time(), min(all_until, time.monotonic() + SECONDS)
+    now, until = time.time(), time.monotonic() + seconds
     try:
         with store.reading() as database:
             given.prepare(database, around, given.since(search, now))
@@ -79,10 +82,7 @@ def run_one(store: Store, file: Path, around: Given, all_until: float) -> Detect
             columns = [name for name, *_ in cursor.description or ()]
     except (sqlite3.Error, sqlite3.Warning, OSError, ValueError) as error:
         late = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_INTERRUPT
-        if late:
-            left = until == all_until
-            said = f"left out: the others took {ALL_SECONDS:g} s" if left else f"took more than {SECONDS:g} s"
-        return replace(about, error=said if late else str(error))
+        return replace(about, error=f"took more than {seconds:.2g} s" if late else str(error))
     shown = [["" if value is None else str(value)[:300] for value in row] for row in rows[:MOST_ROWS]]
     # A column in which no row has anything says nothing, and takes the room of those that do.
     used = [number for number in range(len(columns)) if any(row[number] for row in shown)]
