@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,32 @@ def test_the_bounds() -> None:
     bounds = (sandbox.MAX_READ_BYTES, sandbox.MAX_LISTED, sandbox.MAX_LISTED_BYTES, sandbox.MAX_DEPTH)
     assert bounds == (20_000, 1_000, 64_000, 8)
     assert os.pathconf("/", "PC_PATH_MAX") == sandbox.MAX_PATH_BYTES + 1
+
+
+def test_what_the_kernel_is_asked_for() -> None:
+    # linux/openat2.h: RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH.
+    assert (sandbox._RESOLVE, sandbox._SYS_OPENAT2) == (0x02 | 0x04 | 0x08, 437)
+    common = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    assert common | os.O_NONBLOCK | os.O_NOCTTY == sandbox._OPEN_FILE
+    assert common | os.O_DIRECTORY == sandbox._OPEN_FOLDER
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [(b"..", errno.EXDEV), (b"/etc/passwd", errno.EXDEV), (b"link", errno.ELOOP), (b"sub/../../x", errno.EXDEV)],
+)
+def test_the_kernel_alone_refuses_what_no_name_check_has_seen(tmp_path: Path, name: bytes, number: int) -> None:
+    touch(tmp_path, "docs/a", "docs/sub/b", "x")
+    (tmp_path / "docs" / "link").symlink_to("a")
+    box = Sandbox(tmp_path / "docs")
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        sandbox._openat2(box._folder, name, sandbox._OPEN_FILE)
+    assert caught.value.errno == number
+
+
+def test_a_descriptor_of_nought_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "_libc", SimpleNamespace(syscall=lambda *_: 0))
+    assert sandbox._openat2(5, b"a", 0) == 0
 
 
 def test_what_is_shown_of_a_name() -> None:

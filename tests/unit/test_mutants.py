@@ -29,6 +29,11 @@ def small(n: int) -> bool:
 def twice(n):
     return n * 2
 
+class Wrong(ValueError):
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     turns: int = 6
@@ -94,6 +99,9 @@ def test_who_holds_a_part_of_the_module_sees_the_mutant(module: ModuleType) -> N
     assert module.twice(5) == 7
     mutants.put(module, tree_of("`def left(self, taken, least=1):`: `1` -> `2`"))
     assert limit.left.__defaults__ == (2,)
+    wrong = module.Wrong
+    mutants.put(module, tree_of("`super().__init__(text)`: `super().__init__(text)` -> `pass`"))
+    assert (str(wrong(1, "a")), wrong(1, "a").code) == ("(1, 'a')", 1)
 
 
 def test_a_value_that_another_module_holds_is_the_mutants_there_too(
