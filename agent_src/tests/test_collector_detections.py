@@ -4,6 +4,7 @@ The app's SPL is not run here. Each form says what its search means; these cases
 """
 
 import csv
+import json
 import re
 import shutil
 import time
@@ -17,7 +18,7 @@ from glasslab.collector.hec import Event
 from glasslab.collector.store import Store
 from glasslab.collector.web import detections, given
 from glasslab.collector.web.detections import Detection
-from glasslab.frames import canonical_json
+from glasslab.frames import canonical_json, event_hash
 from glasslab.vocabulary import COMMON_FIELDS, KINDS
 from session_sample import SESSION
 from weblab import ODD
@@ -26,6 +27,8 @@ APP = Path(__file__).resolve().parents[2] / "roles/splunk/files/app"
 PREFIX = "Glasslab: "
 # What is true of any session alone in a log that no hypervisor writes to.
 OF_ONE_SESSION = {"tool sequences seen rarely", "frames without a flow"}
+OF_ANY_SOURCETYPE = {name for name in CASES if name.endswith("in the chains")} | {"frames cut off"}
+NOW = time.time()
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +46,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def keep(store: Store, sent: list[Sent], index: str = "agents") -> None:
-    now = time.time()
+def keep(store: Store, sent: list[Sent], index: str = "agents", now: float | None = None) -> None:
+    now = now or time.time()
     store.add([
         Event(now - ago, "h", "s", sourcetype, index, canonical_json(event).decode(), str(event.get("session_id")))
         for ago, sourcetype, event in flows_at(now, sent)
@@ -78,13 +81,24 @@ def test_an_honest_session_is_found_by_no_form(store: Store, home: Path) -> None
     assert {name for name, one in found(store, home).items() if one.rows} == OF_ONE_SESSION
 
 
-def test_an_event_that_came_twice_counts_once(store: Store, home: Path) -> None:
-    for name in ("failed model calls", "denied", "lost by the hypervisor", "refused paths", "runs that hit a limit"):
-        keep(store, CASES[name][1] * 2)
-    ran = found(store, home)
-    for name, column in (("denied", "packets"), ("lost by the hypervisor", "lost"), ("failed model calls", "attempts")):
-        assert ran[name].rows[0][ran[name].columns.index(column)] == CASES[name][0][column]
-    assert len(ran["runs that hit a limit"].rows) == 1
+@pytest.mark.parametrize("name", [name for name in CASES if name != "duplicates in the chains"])
+def test_an_event_that_came_twice_counts_once(tmp_path: Path, home: Path, name: str) -> None:
+    seen = []
+    for copies in (1, 2):
+        store = Store(tmp_path / f"{copies}.sqlite3")
+        keep(store, CASES[name][1] * copies, now=NOW)
+        seen.append(found(store, home)[name])
+        store.close()
+    once, twice = seen
+    assert (twice.columns, twice.rows) == (once.columns, once.rows)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in OF_ANY_SOURCETYPE])
+def test_a_kind_is_looked_for_where_it_is_sent_to(store: Store, home: Path, name: str) -> None:
+    other = {"agent:session": "agent:network", "agent:network": "agent:session"}
+    sent = [(ago, other.get(sourcetype, "agent:session"), event) for ago, sourcetype, event in CASES[name][1]]
+    keep(store, sent)
+    assert found(store, home)[name].rows == []
 
 
 @pytest.mark.parametrize("value", ["text", {"a": 1}, [1], None, 1e308, True], ids=repr)
@@ -145,6 +159,14 @@ def test_a_form_has_its_searchs_time_range_and_the_apps_macros(home: Path) -> No
     ranges = ("-25h", "-30d", "-90s", "-5m", "-2w", "0", "", "@d")
     begins = [given.since({"dispatch.earliest_time": text}, 10_000_000.0) for text in ranges]
     assert begins == [9910000.0, 7408000.0, 9999910.0, 9999700.0, 8790400.0, 0.0, 0.0, 0.0]
+
+
+def test_a_hash_is_that_of_the_event_as_it_was_sent() -> None:
+    """The log keeps JSON with what is not ASCII escaped; a chain's hashes are of the text without escapes."""
+    for text in ("plain", "\u00fc \u202e", 'a \\ "b" \\u00fc', "\n"):
+        event = {"a": text, "n": 1.5}
+        assert given._hash(json.dumps(event, separators=(",", ":"))) == event_hash(event)
+    assert given._hash("\u00fc is no JSON") is None
 
 
 def test_an_index_of_another_name_is_the_macros(store: Store, home: Path, tmp_path: Path) -> None:

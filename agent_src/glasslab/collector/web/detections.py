@@ -18,7 +18,8 @@ from glasslab.collector.web import given
 from glasslab.collector.web.given import Given
 
 SECONDS: Final = 2.0  # for one form
-ALL_SECONDS: Final = 15.0  # for all of them, in equal parts
+ALL_SECONDS: Final = 15.0  # for all of them
+PARTS: Final = 3.0
 MOST_ROWS: Final = 100
 MOST_FORMS: Final = 50
 SIZE: Final = 64 * 1024
@@ -46,7 +47,8 @@ def run_all(store: Store, home: Path) -> list[Detection]:
     order = {name: number for number, name in enumerate(around.saved)}
     ran = []
     for number, file in enumerate(files):
-        share = (until - time.monotonic()) / (len(files) - number)  # what the quick ones leave is for the others
+        # More than an equal part, for most are quick; less and less where they are not, and none is left out.
+        share = PARTS * (until - time.monotonic()) / (len(files) - number)
         ran.append(run_one(store, file, around, max(0.0, min(SECONDS, share))))
     return sorted(ran, key=lambda one: (order.get(one.title, len(order)), one.name))
 

@@ -14,7 +14,7 @@ from typing import Final
 from glasslab.collector.conf import ConfError, load, parse
 from glasslab.collector.store import KIND, LISTED
 from glasslab.collector.web.render import moment
-from glasslab.frames import event_hash
+from glasslab.frames import event_hash, sha256_hex
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 LOOKUP_BYTES: Final = 1024 * 1024
@@ -100,6 +100,9 @@ def prepare(database: sqlite3.Connection, given: Given, begin: float) -> None:
 
 
 def _hash(raw: str) -> str | None:
+    """Return the hash of an event as its writer sent it: as it is kept, but that the log escapes what is not ASCII."""
+    if "\\u" not in raw and raw.isascii():
+        return sha256_hex(raw.encode())
     try:
         return event_hash(json.loads(raw)) if len(raw) <= HASHED else None
     except (ValueError, RecursionError):
