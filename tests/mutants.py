@@ -33,7 +33,7 @@ AT_ONCE: Final = int(os.environ.get("MUTANTS_AT_ONCE", "2"))
 SUBJECTS: Final = {
     "glasslab.arguments": ["test_arguments.py"],
     "glasslab.policy": ["test_policy.py"],
-    "glasslab.recorder": ["test_recorder.py", "test_spans.py"],
+    "glasslab.recorder": ["test_recorder_parts.py"],
     "glasslab.servers.sandbox": ["test_sandbox.py", "test_sandbox_bounds.py"],
 }
 COMPARE: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
