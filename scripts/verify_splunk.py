@@ -105,7 +105,7 @@ def reach(splunk: Splunk, target: contract.Target, mark: str) -> None:
                 timeout=contract.TIMEOUT,
                 verify=target.verify,
             )
-        said = answer.json()
+        said = answer.json() if isinstance(answer.json(), dict) else {}
     except requests.JSONDecodeError:
         fail(f"{target.url} answered {answer.status_code} and no JSON: is HEC_URL the HTTP Event Collector's?")
     except requests.RequestException as error:
@@ -117,10 +117,8 @@ def reach(splunk: Splunk, target: contract.Target, mark: str) -> None:
     while not splunk.find(target.index, f"{mark} one*"):
         if time.monotonic() > until:
             fail(
-                f"an event that HEC took is not found in index {target.index} "
-                f"within {INDEXING_SECONDS:g} s: the "
-                f"index is not there (a 200 does not say so), or the role of SPLUNK_TOKEN may not search it: "
-                "set HEC_INDEX"
+                f"an event that HEC took is not found in index {target.index} within {INDEXING_SECONDS:g} s: the index "
+                "is not there (a 200 does not say so), or the role of SPLUNK_TOKEN may not search it: set HEC_INDEX"
             )
         time.sleep(min(2.0, INDEXING_SECONDS / 4))
 

@@ -85,7 +85,10 @@ class Splunk:
 
     def version(self) -> str:
         """Splunk's version and build."""
-        content = self._ask("GET", "/services/server/info", params={"output_mode": "json"})["entry"][0]["content"]
+        path = "/services/server/info"
+        content = next((one["content"] for one in self._listed(path, {"output_mode": "json"})), {})
+        if "version" not in content:
+            raise LiveError(f"{path} names no version: is that the management port of a Splunk?")
         return f"{content.get('product_type', 'splunk')} {content.get('version')} (build {content.get('build')})"
 
     def run(self, search: Search, app: str = "") -> tuple[list[dict[str, Any]], list[str]]:
@@ -113,9 +116,14 @@ class Splunk:
             for one in self.run(Search("", query, "1", "+10y"), "search")[0]  # Splunk's own app, which is always there
         ]
 
+    def _listed(self, path: str, given: dict[str, str]) -> list[dict[str, Any]]:
+        found = self._ask("GET", path, params=given)
+        entries = found.get("entry", []) if isinstance(found, dict) else []
+        return [one for one in entries if isinstance(one, dict) and {"name", "content"} <= one.keys()]
+
     def _entries(self, path: str) -> dict[str, dict[str, Any]]:
         given = {"output_mode": "json", "count": "0"}
-        found = self._ask("GET", f"/servicesNS/nobody/{quote(self.app)}/{path}", params=given)["entry"]
+        found = self._listed(f"/servicesNS/nobody/{quote(self.app)}/{path}", given)
         own = [entry for entry in found if entry.get("acl", {}).get("app", self.app) == self.app]
         return {entry["name"]: entry["content"] for entry in own}
 
@@ -134,7 +142,7 @@ class Splunk:
     def views(self) -> dict[str, list[Search]]:
         """The app's views by name, each with the searches behind it."""
         found = self._entries("data/ui/views")
-        return {name: list(searches_of(name, content["eai:data"])) for name, content in found.items()}
+        return {name: list(searches_of(name, content.get("eai:data", ""))) for name, content in found.items()}
 
 
 def said_of(answer: Any, kinds: tuple[str, ...] = (*BAD, *WARNING)) -> list[str]:

@@ -183,12 +183,17 @@ REFUSALS = {
     "a HEC token with useACK": ({"HEC_TOKEN": loglab.ACK_TOKEN}, "code 10 Data channel is missing: HEC_TOKEN has"),
     "an index that is not there": ({"HEC_INDEX": "nowhere"}, "code 7 Incorrect index: HEC_TOKEN may not write to"),
     "no HEC": ({"HEC_URL": "https://127.0.0.1:1"}, "https://127.0.0.1:1: no answer: "),
+    "a place that is no Splunk": (
+        {"SPLUNK_URL": "HEC"},
+        "404 ",
+    ),
     "no Splunk": ({"SPLUNK_URL": "https://127.0.0.1:1"}, "Connection refused"),
 }
 
 
 @pytest.mark.parametrize(("changed", "named"), REFUSALS.values(), ids=REFUSALS.keys())
 def test_what_cannot_be_run_is_one_line_and_stores_nothing(place: Place, changed: dict[str, str], named: str) -> None:
+    changed = {name: place.lab.hec_url if value == "HEC" else value for name, value in changed.items()}
     code, _, errors = place.run(**changed)
     assert code == 2
     assert named in errors
