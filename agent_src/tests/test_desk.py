@@ -114,7 +114,7 @@ class Office:
 
     def glasslab(self, *words: str, status: int = 0) -> tuple[str, str]:
         command = [sys.executable, "-m", "glasslab.cli", *words, "--socket", str(self.socket)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == status, done.stderr
         return done.stdout, done.stderr
 
@@ -194,7 +194,7 @@ def test_deny_from_the_command_line_and_ask_says_that_it_waits(office: Office) -
     assert first.startswith("glasslab: a call waits for an approval (glasslab approve ")
     id_ = first.split("approve ")[1].split()[0]
     office.glasslab("deny", id_, "--why", "not to them")
-    out, _ = asking.communicate(timeout=30)
+    out, _ = asking.communicate(timeout=60)
     assert (asking.returncode, out.splitlines()[0]) == (0, "Done.")
     assert office.messages() == []
     found = office.hec.events("approval.decision")[0]
@@ -215,6 +215,6 @@ def test_a_client_that_goes_away_leaves_nothing_that_waits(office: Office) -> No
 
 def test_a_service_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "glasslab.cli", "approve", "x", "--socket", str(tmp_path / "none")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"glasslab: service at {tmp_path}/none: No such file or directory; give its --socket\n"

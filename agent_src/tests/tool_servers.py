@@ -51,7 +51,7 @@ def running_parent(
     command = [sys.executable, *start, "files", "--socket", str(path), *options]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready:
         ready.bind(str(path.with_suffix(".notify")))
-        ready.settimeout(20)
+        ready.settimeout(60)
         process = subprocess.Popen(
             command,
             env={**os.environ, **env, "NOTIFY_SOCKET": str(path.with_suffix(".notify"))},
