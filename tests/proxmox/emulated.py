@@ -89,7 +89,7 @@ def surroundings() -> dict[str, dict[str, Any]]:
     for role, names in DEFAULTS.items():
         defaults = read(lab.ROOT / "roles" / role / "defaults" / "main.yml")
         everyone |= {name: defaults[name] for name in names}
-    everyone |= {"machine_backend": "nspawn", "machine_ssh_config": "", "lab_model_api_key": "the scripted model's"}
+    everyone |= {"machine_backend": "nspawn", "machine_ssh_config": "", "lab_model_api_key": "of-the-scripted-model"}
     return {
         "all": everyone,
         "hypervisor": {"network_special_ranges": hypervisor["network_special_ranges"]},

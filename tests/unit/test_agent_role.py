@@ -184,3 +184,24 @@ def test_the_weathers_flow_is_there_and_off(inventory: str) -> None:
         assert Templar(loader=loader, variables={"lab_weather": on}).template(flow["modes"]) == modes
     place = folder / ("all.yml" if inventory == "local" else "all/main.yml")
     assert loader.load_from_file(str(place))["lab_weather"] is False
+
+
+@pytest.mark.parametrize(
+    ("key", "token", "refused"),
+    [
+        ("sk-or-v1-0", "0123-abcd", []),
+        ("", "0123-abcd\n", []),
+        ("the key's own words", "0123-abcd", ["agent_model_api_key"]),
+        ("sk-\u00e4", "0123 abcd", ["agent_model_api_key", "agent_hec_tokens.agent"]),
+        ("k", "", ["agent_hec_tokens.agent"]),
+    ],
+)
+def test_a_secret_that_no_header_can_carry_is_told_by_its_name_alone(key: str, token: str, refused: list[str]) -> None:
+    check = yaml.safe_load((ROLE / "tasks/credentials.yml").read_text(encoding="utf-8"))[0]
+    assert check["ansible.builtin.assert"]["that"] == "item.fits"
+    given = variables(agent_model_api_key=key, agent_hec_tokens={"agent": token, "mcp": "m"})
+    templar = Templar(loader=DataLoader(), variables=given)
+    rows = {one["name"]: templar.template(trust_as_template(one["fits"])) for one in check["loop"]}
+    assert [name for name, fits in rows.items() if not fits] == refused
+    # What is shown of a row that does not fit holds no secret.
+    assert all(set(one) == {"name", "fits"} for one in check["loop"])

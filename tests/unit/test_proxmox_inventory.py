@@ -249,6 +249,8 @@ def test_what_the_emulated_lab_lays_over_it_is_there_to_be_read() -> None:
     assert done.returncode == 0, done.stderr
     laid = json.loads(done.stdout)
     assert laid["all"]["machine_backend"] == "nspawn"
+    # The agent takes no other.
+    assert re.fullmatch(r"[!-~]+", laid["all"]["lab_model_api_key"])
     files = [ROOT / "roles" / role / "defaults" / "main.yml" for role in ("agent", "machine", "network", "runtime")]
     files += [ROOT / "roles" / "verify" / "defaults" / "main.yml", PROXMOX / "group_vars" / "all" / "vault.example"]
     known = {name for file in files for name in yaml.safe_load(file.read_text(encoding="utf-8"))}
