@@ -214,7 +214,7 @@ class Toolbox:
             raise self._with_last_words(error) from error
 
     def close(self) -> None:
-        """End the connection and the child: by itself within a second, else by SIGTERM, else by SIGKILL. Idempotent."""
+        """End the connection and the child: by itself within _CLOSE_GRACE, or by SIGTERM or SIGKILL. Idempotent."""
         self._session = None
         self._portal = None
         with suppress(Exception):  # a connection that broke is closed all the same
