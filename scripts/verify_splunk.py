@@ -13,6 +13,7 @@ are not run, HEC_INDEX (agents), HEC_CA (what certificates are verified by; defa
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -96,15 +97,7 @@ def ask(splunk: Splunk, target: contract.Target, mark: str, version: str) -> Non
 def reach(splunk: Splunk, target: contract.Target, mark: str) -> None:
     """Send one event and find it again; ends with one line where that cannot be: nothing else could be told then."""
     try:
-        with requests.Session() as session:
-            session.trust_env = False
-            answer = session.post(
-                f"{target.url}/services/collector",
-                headers={"Authorization": f"Splunk {target.tokens['agent']}"},
-                json={"event": f"{mark} one event", "index": target.index},
-                timeout=contract.TIMEOUT,
-                verify=target.verify,
-            )
+        answer = contract.post(target, json.dumps({"event": f"{mark} one event", "index": target.index}).encode())
         said = answer.json() if isinstance(answer.json(), dict) else {}
     except requests.JSONDecodeError:
         fail(f"{target.url} answered {answer.status_code} and no JSON: is HEC_URL the HTTP Event Collector's?")

@@ -10,6 +10,7 @@ import pytest
 from agent_bench import ANSWER, Bench
 from agent_lab import ScriptedModel, scripted_model
 from faulty_hec import FaultyHec
+from glasslab.collector.store import Store
 from glasslab.settings import SearchSettings, ServerSettings, Settings
 from glasslab.settings_approvals import OutboxSettings
 from loglab import make_certificates
@@ -76,3 +77,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedModel]:
 @pytest.fixture
 def bench(hec: FaultyHec, certificates: Certificates, model: ScriptedModel, clean_home: Path) -> Bench:
     return Bench(hec, certificates.ca, model)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store of the collector's, with nothing in it."""
+    store = Store(tmp_path / "events.sqlite3")
+    yield store
+    store.close()

@@ -4,6 +4,7 @@ import datetime
 import ipaddress
 import json
 import sqlite3
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from glasslab.collector.config import Config, load_config
+from glasslab.collector.config import Config, Retention, load_config
+from glasslab.collector.hec import Event
 from glasslab.collector.server import start
 from glasslab.collector.store import FILE, Store
 
@@ -23,6 +25,9 @@ DISABLED_TOKEN = "0a000000-0000-4000-8000-000000000003"
 ACK_TOKEN = "0a000000-0000-4000-8000-000000000004"
 ANY_TOKEN = "0a000000-0000-4000-8000-000000000005"
 SEARCH_TOKEN = "search-token-for-tests"
+
+EVENT = Event(time=time.time(), host="h", source="s", sourcetype="t", index="agents", raw="{}")
+FOR_EVER = Retention({"agents": 10**9}, 2**40)
 
 INPUTS = f"""
 [http]
@@ -180,6 +185,11 @@ def start_lab(home: Path, max_connections: int = 256) -> Lab:
     config = load_config(home)
     store = Store(config.home / FILE)
     return Lab(home, ca, config, store, start(config, store, "127.0.0.1", [SEARCH_TOKEN], max_connections))
+
+
+def texts(store: Store) -> list[str]:
+    """Return the texts of what is stored, by time."""
+    return [event.raw for event in store.select("1", ())]
 
 
 def envelope(event: Any, **extra: Any) -> bytes:

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("forms")
     shutil.copytree(APP, home / "etc/apps/glasslab")
     return home
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "events.sqlite3")
-    yield store
-    store.close()
 
 
 def keep(store: Store, sent: list[Sent], index: str = "agents", now: float | None = None) -> None:

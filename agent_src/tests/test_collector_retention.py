@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,22 +13,9 @@ from glasslab.collector.config import Retention, load_config
 from glasslab.collector.hec import Event
 from glasslab.collector.retention import Keeper
 from glasslab.collector.store import Store
-from loglab import Lab, envelope, start_lab
+from loglab import EVENT, FOR_EVER, Lab, envelope, start_lab, texts
 
-NOW = time.time()
-EVENT = Event(time=NOW, host="h", source="s", sourcetype="t", index="agents", raw="{}")
-FOR_EVER = Retention({"agents": 10**9}, 2**40)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "events.sqlite3")
-    yield store
-    store.close()
-
-
-def texts(store: Store) -> list[str]:
-    return [event.raw for event in store.select("1", ())]
+NOW = EVENT.time
 
 
 @pytest.fixture

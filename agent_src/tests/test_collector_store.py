@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,30 +11,13 @@ import pytest
 
 from glasslab.collector import store as store_module
 from glasslab.collector.ack import Acks
-from glasslab.collector.config import Retention
-from glasslab.collector.hec import Event
 from glasslab.collector.retention import Keeper
 from glasslab.collector.search import results
 from glasslab.collector.store import KIND, LISTED, Store, StoreError
 from glasslab.collector.web import data
 from glasslab.queries import Query
-from loglab import Lab, envelope, start_lab
+from loglab import EVENT, FOR_EVER, Lab, envelope, start_lab, texts
 from weblab import ODD
-
-NOW = time.time()
-EVENT = Event(time=NOW, host="h", source="s", sourcetype="t", index="agents", raw="{}")
-FOR_EVER = Retention({"agents": 10**9}, 2**40)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "events.sqlite3")
-    yield store
-    store.close()
-
-
-def texts(store: Store) -> list[str]:
-    return [event.raw for event in store.select("1", ())]
 
 
 @pytest.fixture

@@ -108,6 +108,19 @@ def run(case: dict[str, Any], target: Target, mark: str) -> Run:
     return one
 
 
+def post(target: Target, body: bytes) -> requests.Response:
+    """Send a body with the agent's token. Raises requests' errors."""
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.post(
+            f"{target.url}/services/collector",
+            headers={"Authorization": f"Splunk {target.tokens['agent']}"},
+            data=body,
+            timeout=TIMEOUT,
+            verify=target.verify,
+        )
+
+
 def _send(session: requests.Session, one: Run, step: dict[str, Any]) -> requests.Response:
     body = bytes.fromhex(step["body_hex"]) if "body_hex" in step else one.filled(step.get("body", "")).encode()
     headers = one.filled(step.get("headers", {}))

@@ -17,8 +17,8 @@ from typing import Final
 
 import requests
 
-from contract import TIMEOUT, Target
-from liveapp import LiveError, Search, Splunk
+from contract import Target, post
+from liveapp import LiveError, Search, Splunk, unreachable
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "agent_src" / "tests"))
 
@@ -59,17 +59,9 @@ def send(one: Tried, target: Target) -> None:
         about = {"time": f"{now - ago:.6f}", "host": one.host, "sourcetype": sourcetype, "index": target.index}
         body += json.dumps(about).encode()[:-1] + b', "event": ' + canonical_json(event) + b"}"
     try:
-        with requests.Session() as session:
-            session.trust_env = False
-            answer = session.post(
-                f"{target.url}/services/collector",
-                headers={"Authorization": f"Splunk {target.tokens['agent']}"},
-                data=body,
-                timeout=TIMEOUT,
-                verify=target.verify,
-            )
+        answer = post(target, body)
     except requests.RequestException as error:
-        raise LiveError(f"frames for {one.search}: {' '.join(str(error).split())[-200:]}") from None
+        raise LiveError(f"frames for {one.search}: {unreachable(error)}") from None
     if answer.status_code != 200:
         raise LiveError(f"frames for {one.search}: {answer.status_code} {answer.text[:200]}")
 
