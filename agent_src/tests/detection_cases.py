@@ -77,10 +77,10 @@ def flows_at(now: float, sent: list[Sent]) -> list[Sent]:
     ]
 
 
-def begun(ago: float, ended: float | None = None, **fields: Any) -> list[Sent]:
+def begun(ago: float, ended: float | None = None, session: str = "s1") -> list[Sent]:
     """Return a session's start, and its end when it has one."""
-    written = Written().add(ago, "session.start", model="m")
-    return (written if ended is None else written.add(ended, "session.end", status="answered", **fields)).sent
+    written = Written().add(ago, "session.start", session, model="m")
+    return (written if ended is None else written.add(ended, "session.end", session, status="answered")).sent
 
 
 def called(session: str, *tools: str) -> list[Sent]:
@@ -126,7 +126,11 @@ CASES: dict[str, tuple[dict[str, str], list[Sent], list[Sent]]] = {
         [*called("odd", "read_file", "send_message"), *(i for n in range(3) for i in called(f"s{n}", "list_files"))],
         [item for number in range(3) for item in called(f"s{number}", "list_files", "read_file")],
     ),
-    "sessions that never ended": ({"session_id": "s1", "model": "m"}, begun(1000), begun(1000, 990) + begun(800)),
+    "sessions that never ended": (
+        {"session_id": "s1", "model": "m"},
+        begun(1000),
+        begun(1000, 990) + begun(800, session="young"),
+    ),
     "what glasslab verify found": (
         {"session_id": "edited", "found": "2", "problems": '["broken link"]'},
         one("session.verified", verified_session="edited", whole=False, found=2, problems=["broken link"]),

@@ -131,6 +131,16 @@ def test_a_detection_that_means_something_else_is_named(
     assert place.result().count(" as meant |") == 1
 
 
+def test_a_tool_that_is_as_pinned_is_no_finding(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splunk's search of the baseline lists it; the form in SQLite, which answers here, does not."""
+    name = "tool baseline and drift"
+    monkeypatch.setattr(f"{__name__}.SHOWN", name)
+    formed = SplunkDouble._formed
+    monkeypatch.setattr(SplunkDouble, "_formed", lambda *given: [*formed(*given), {"drift": "as pinned"}])
+    place.run()
+    assert f"| Glasslab: {name} | as meant |  |" in place.result()
+
+
 def test_what_splunk_warns_of_is_said(place: Place) -> None:
     place.double.warns = "glasslab_tools"
     assert place.run()[0] == 0
