@@ -290,13 +290,15 @@ def main() -> None:
     sys.path.insert(0, str(TESTS))
     survivors: set[str] = set()
     total = 0
-    for name in chosen:
-        began = time.monotonic()
-        left, count = survivors_of(name)
-        took = time.monotonic() - began
-        print(f"{name}: {count} mutants, {len(left)} survived, {took:.0f} s", flush=True)
-        survivors |= set(left)
-        total += count
+    with tempfile.TemporaryDirectory() as place:
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = place  # each fork makes folders of its own there, and removes none
+        for name in chosen:
+            began = time.monotonic()
+            left, count = survivors_of(name)
+            took = time.monotonic() - began
+            print(f"{name}: {count} mutants, {len(left)} survived, {took:.0f} s", flush=True)
+            survivors |= set(left)
+            total += count
     known = {item for item in listed() if item.split(":")[0] in chosen}
     for item in sorted(survivors - known):
         print(f"FAILED survived, and not in docs/mutants.md: {item}")

@@ -59,6 +59,7 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
 @pytest.mark.parametrize("revision", ["auto", "2025-11-25", "2026-07-28"])
 def test_the_files_server_as_a_child(env: dict[str, str], revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glasslab.toolbox._CLOSE_GRACE", 30)
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("it leaves by itself when its connection ends"))
     descriptors = open_descriptors()
     threads = threading.active_count()
     box = Toolbox(files_server(env), revision=revision)
@@ -70,7 +71,7 @@ def test_the_files_server_as_a_child(env: dict[str, str], revision: str, monkeyp
     assert box.connect(meta()).name == "lab-files"
     assert box.call("read_file", {"path": "a.md"}, meta()).text == "alpha — one"
     box.close()
-    assert child.returncode == 0, "it left by itself when its connection ended"
+    assert child.returncode == 0
     assert not Path(f"/proc/{pid}").exists(), "neither running nor a zombie"
     assert eventually(lambda: open_descriptors() <= descriptors)
     assert eventually(lambda: threading.active_count() <= threads)
