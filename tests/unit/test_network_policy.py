@@ -75,6 +75,12 @@ def test_defaults_and_a_flow_to_the_internet_make_sense() -> None:
         (flow(to=None), "give either `to` (a guest or an address) or `names`"),
         (flow(names=["api.example.org"]), "give either `to`"),
         (flow(to="agent"), "from and to are the same guest 'agent'"),
+        (
+            flow(to="192.168.50.0/24", private=True),
+            "private: it leads to one address by tcp, and not to 192.168.50.0/24",
+        ),
+        (flow(to="192.168.50.9", private=True, protocol="udp"), "private: it leads to one address by tcp"),
+        (flow(to="10.10.10.9", private=True), "is inside the lab's own subnet: name the guest instead"),
         (flow(to="logs", modes=["open"]), "modes ['open']: a flow to a guest holds in every mode"),
         ({"flows": [{**API, "protocol": "udp"}]}, "by name only tcp"),
         *(
@@ -176,6 +182,21 @@ def test_a_flow_of_no_mode_opens_nothing_and_is_not_named(mode: str) -> None:
     assert [one for one in found["named"] if one["flow"] == "off"] == []
     assert "off.example.org" not in str(found["resolver"])
     assert found == network_policy(policy(mode=mode, **with_flows(API)))
+
+
+@pytest.mark.parametrize("mode", ["allowlist", "open"])
+def test_one_door_into_a_private_network_is_open_before_the_rest_of_it_is_closed(mode: str) -> None:
+    """A Splunk on the user's own network: that address and port, in mode open too."""
+    changes = flow(name="log", to="192.168.50.9", ports=[8088], private=True)
+    assert policy_problems(policy(**changes)) == []
+    lines = rendered("rules.v4", mode=mode, **changes)
+    forwarded = [line for line in lines if line.startswith("-A GLASSLAB-FORWARD")]
+    (door,) = [n for n, line in enumerate(forwarded) if "192.168.50.9" in line]
+    assert "--dport" in forwarded[door]
+    closed = [n for n, line in enumerate(forwarded) if "-d 192.168.0.0/16 -j DROP" in line]
+    assert [n > door for n in closed] == ([True] if mode == "open" else [])
+    routed = [line for line in lines if line.startswith("-A GLASSLAB-ROUTE") and "192.168.50.9" in line]
+    assert len(routed) == 2, "logged and marked"
 
 
 def test_in_open_mode_special_ranges_come_first() -> None:

@@ -118,8 +118,8 @@ def network_policy(variables: dict[str, Any]) -> dict[str, Any]:
     is_open = mode == "open"
     routed = [
         {"flow": flow["name"], "source": guests[name]["address"], **{k: flow[k] for k in ("to", "protocol", "ports")}}
-        for flow in ([] if is_open else outward)
-        if not flow.get("names")
+        for flow in outward
+        if not flow.get("names") and (not is_open or flow.get("private"))
         for name in senders(flow)
     ]
     addresses = handed_out(variables)

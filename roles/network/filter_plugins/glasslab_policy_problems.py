@@ -101,7 +101,8 @@ def flow_problems(
         elif target in guests:
             problems += guest_flow_problems(where, flow, ones)
         else:
-            problems += address_problems(where, target, subnet, special)
+            problems += address_problems(where, target, subnet, [] if flow.get("private") else special)
+            problems += private_problems(where, flow)
     return problems
 
 
@@ -134,6 +135,14 @@ def address_problems(
         for one in special
         if target.overlaps(one)
     ]
+
+
+def private_problems(where: str, flow: dict[str, Any]) -> list[str]:
+    """A flow into a private network is a door and no passage: one address, and TCP."""
+    target = network(flow["to"])
+    if not flow.get("private") or (flow["protocol"] == "tcp" and target is not None and target.num_addresses == 1):
+        return []
+    return [f"{where}: private: it leads to one address by tcp, and not to {flow['to']} by {flow['protocol']}"]
 
 
 def name_problems(policy: dict[str, Any], subnet: ipaddress.IPv4Network) -> list[str]:
