@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
 
 from glasslab.queries import EXPORT_PATH, session_search, sessions_search, since_search
 
@@ -125,6 +126,7 @@ class Search:
         try:
             with requests.Session() as session:
                 session.trust_env = False  # no proxy, no .netrc, no CA bundle from the environment
+                session.mount("https://", _Named(urlsplit(self.url).hostname or ""))
                 answer = session.post(
                     f"{base}{EXPORT_PATH}",
                     data={"search": text, "output_mode": "json", "preview": "false"},
@@ -142,6 +144,18 @@ class Search:
                 got.put((answer.status_code, bytes(body)))
         except (requests.RequestException, OSError, ValueError) as error:
             got.put(error)
+
+
+class _Named(HTTPAdapter):
+    """Verifies the certificate of the log itself, also where the connection goes to a forward's 127.0.0.1."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Make the pool as requests does, for a peer of that name."""
+        super().init_poolmanager(*args, server_hostname=self._name, **kwargs)
 
 
 def parse_export(body: bytes, url: str) -> list[StoredEvent]:

@@ -143,7 +143,7 @@ def copy(source, target):
 with socket.create_server((bind, int(local))) as server:
     while True:
         client, _ = server.accept()
-        target = socket.create_connection((host, int(port)))
+        target = socket.create_connection((host.replace("log.example", "127.0.0.1"), int(port)))
         threading.Thread(target=copy, args=(client, target), daemon=True).start()
         threading.Thread(target=copy, args=(target, client), daemon=True).start()
 """
@@ -178,6 +178,16 @@ def test_the_forward_lives_for_one_search(lab: Lab, fake_ssh: Path, monkeypatch:
     assert {"-N", "ExitOnForwardFailure=yes", "BatchMode=yes"} < set(arguments)
     assert arguments[arguments.index("-L") + 1].startswith("127.0.0.1:")
     assert arguments[arguments.index("-L") + 1].endswith(lab.search_url.removeprefix("https://127.0.0.1"))
+    assert gone(fake_ssh)
+
+
+def test_behind_a_forward_it_is_the_logs_own_name_that_counts(lab: Lab, fake_ssh: Path) -> None:
+    """The certificate is for localhost and 127.0.0.1, where the forward is, and not for log.example."""
+    url = lab.search_url.replace("127.0.0.1", "localhost")
+    assert Search(url, SEARCH_TOKEN, lab.ca, ["pve"]).events("s1") != []
+    url = lab.search_url.replace("127.0.0.1", "log.example")
+    with pytest.raises(SearchError, match=r"log\.example:\d+: certificate verify failed; HEC_CA has to be the CA"):
+        Search(url, SEARCH_TOKEN, lab.ca, ["pve"]).events("s1")
     assert gone(fake_ssh)
 
 
