@@ -21,6 +21,9 @@ build {
     extra_arguments = [
       "-e", jsonencode({
         template_service           = var.template
+        splunk_mode                = var.splunk_deb == "" ? "collector" : "enterprise"
+        splunk_deb                 = var.splunk_deb
+        splunk_deb_checksum        = var.splunk_deb_checksum
         template_name              = local.name
         template_release           = var.release
         template_user              = var.ssh_username

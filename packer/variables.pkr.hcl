@@ -11,6 +11,26 @@ variable "template" {
   }
 }
 
+variable "splunk_deb" {
+  type        = string
+  description = "Splunk's package for the template splunk, as an absolute path; empty for the embedded collector."
+  default     = ""
+  validation {
+    condition     = regex_replace(var.splunk_deb, "^/.*$", "") == ""
+    error_message = "The package must be an absolute path, such as /home/me/splunk-10.4.4-linux-amd64.deb, or empty."
+  }
+}
+
+variable "splunk_deb_checksum" {
+  type        = string
+  description = "Its checksum as Splunk publishes it: sha512: and 128 hex digits."
+  default     = ""
+  validation {
+    condition     = regex_replace(var.splunk_deb_checksum, "^sha512:[0-9a-f]{128}$", "") == ""
+    error_message = "The checksum must be sha512: with 128 hex digits, or empty."
+  }
+}
+
 variable "checkout" {
   type        = string
   description = "The checkout, as an absolute path: roles and playbooks come from there."

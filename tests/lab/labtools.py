@@ -54,12 +54,12 @@ def model_calls() -> int:
 ANSIBLE = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8", "ANSIBLE_FORCE_COLOR": "0"}
 
 
-def playbook(path: str, *arguments: str) -> Done:
-    """Run a playbook of this checkout against the lab under test."""
+def playbook(path: str, *arguments: str, **environment: str) -> Done:
+    """Run a playbook of this checkout against the lab under test; `environment` is added to this process's."""
     return subprocess.run(
         [str(lab.BIN / "ansible-playbook"), path, *arguments],
         cwd=ROOT,
-        env=ANSIBLE,
+        env=ANSIBLE | environment,
         text=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,

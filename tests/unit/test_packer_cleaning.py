@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from packertools import ROOT
 
 FILES = ROOT / "roles/template_cleaning/files"
+STANDIN = ROOT / "molecule/splunk/standin"
 KEPT = {
     "etc/passwd": "root:x:0:0::/root:/bin/bash\nbuilder:x:1000:1000::/home/builder:/bin/bash\n",
     "etc/shadow": "root:*:1::::::\n",
@@ -19,6 +22,9 @@ KEPT = {
     "etc/ssh/sshd_config": "PermitRootLogin prohibit-password",
     "opt/glasslab/venv/.complete": "venv-1",
     "opt/splunk/etc/apps/glasslab/default/app.conf": "[install]",
+    "opt/splunk/etc/system/default/server.conf": "[general]",
+    "opt/splunk/etc/splunk.version": "VERSION=10.4.4",
+    "opt/splunk/bin/splunk": "#!/bin/sh",
     "root/.bashrc": "PS1=x",
     "usr/share/glasslab/sbom.cdx.json": "{}",
     "var/lib/dpkg/status": "Package: x",
@@ -119,6 +125,33 @@ def test_secrets_are_overwritten_before_they_are_removed(machine: Path) -> None:
     assert b"CANARY" in kept.read_bytes()
     clean("last", str(machine))
     assert b"CANARY" not in kept.read_bytes()
+
+
+def test_of_a_splunk_that_was_started_its_package_alone_is_left(tmp_path: Path) -> None:
+    """The stand-in's package, unpacked as dpkg does and started once: users, GUID, secret, certificates."""
+    build = [sys.executable, "-B", str(STANDIN / "build.py"), str(tmp_path), "10.4.4"]
+    package = subprocess.run(build, capture_output=True, text=True, check=True).stdout.strip()
+    root = tmp_path / "root"
+    subprocess.run(["dpkg-deb", "-x", package, str(root)], check=True)
+    for name in ("etc/machine-id", "etc/passwd"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).touch()
+    before = contents(root)
+    home = root / "opt/splunk"
+    splunkd = ModuleType("splunkd")
+    splunkd.__file__ = str(home / "bin/splunkd")
+    exec(compile((home / "bin/splunkd").read_text(), splunkd.__file__, "exec"), vars(splunkd))
+    (home / "etc/system/local/user-seed.conf").write_text("[user_info]\nUSERNAME = admin\nHASHED_PASSWORD = $6$x$y\n")
+    splunkd.seed()
+    splunkd.identity()
+    made = set(contents(root)) - set(before)
+    assert {"opt/splunk/etc/instance.cfg", "opt/splunk/etc/auth/splunk.secret", "opt/splunk/etc/passwd"} <= made
+    named = set(clean("check", str(root)).stdout.splitlines())
+    assert {name for name in made if not any(name == line or name.startswith(f"{line}/") for line in named)} == set()
+    assert clean("last", str(root)).returncode == 0
+    left = contents(root)
+    assert left.pop("usr/share/glasslab/cleaned") == "clean\n"
+    assert left == before
 
 
 @pytest.mark.parametrize("words", [(), ("all",), ("last", "/nonexistent/root")])

@@ -64,6 +64,8 @@ def test_strings_of_the_command_line_become_booleans_and_numbers(work: Path) -> 
     ("name", "value", "remedy"),
     [
         ("template", "mail", "must be agent or splunk"),
+        ("splunk_deb", "splunk.deb", "The package must be an absolute path"),
+        ("splunk_deb_checksum", "sha512:0", "The checksum must be sha512: with 128 hex digits"),
         ("checkout", "here", "must be an absolute path"),
         ("work", "", "must be an absolute path"),
         ("output", "out", "must be an absolute path"),

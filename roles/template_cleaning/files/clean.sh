@@ -22,7 +22,10 @@ cd "$root" || exit 2
 secrets="
 etc/glasslab/agent/* etc/glasslab/mcp/* etc/glasslab/collector/* etc/glasslab/witness/* etc/glasslab/ca/*
 srv/glasslab/documents/*
-opt/splunk/etc/auth/glasslab/* opt/splunk/etc/apps/glasslab/local/* opt/splunk/var/*
+opt/splunk/etc/auth/glasslab/* opt/splunk/etc/apps/*/local/* opt/splunk/var/*
+opt/splunk/etc/instance.cfg opt/splunk/etc/passwd opt/splunk/etc/.ui_login opt/splunk/etc/auth/splunk.secret opt/splunk/etc/auth/*.pem
+opt/splunk/etc/auth/*.srl opt/splunk/etc/auth/splunkweb/* opt/splunk/etc/system/local/* opt/splunk/etc/licenses/*/* opt/splunk/etc/users/*
+etc/glasslab/splunk/* var/cache/glasslab/splunk-*
 etc/ssl/private/*.key
 var/lib/systemd/random-seed var/lib/systemd/credential.secret boot/efi/loader/random-seed var/lib/urandom/random-seed
 var/cache/debconf/passwords.dat var/cache/debconf/passwords.dat-old
