@@ -5,6 +5,7 @@ Usage: role_tables.py [--check]   (--check: exit 1 and name the files when one i
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,8 +23,21 @@ def code(text: str) -> str:
 
 def readme(role: Path) -> str:
     """The README of one role."""
-    spec = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
-    lines = [f"# {role.name}", "", code(spec["short_description"].rstrip(".") + "."), ""]
+    specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
+    lines = [f"# {role.name}", "", *section(specs["main"])]
+    tasks = yaml.safe_load((role / "tasks" / "main.yml").read_text(encoding="utf-8")) or []
+    tags = sorted({tag for task in tasks for tag in task.get("tags", [])})
+    if tags:
+        lines += ["", f"Tags: {', '.join(f'`{tag}`' for tag in tags)}."]
+    for name, spec in specs.items():
+        if name != "main":
+            lines += ["", f"## tasks_from: {name}", "", *section(spec)]
+    return "\n".join(lines) + "\n\nThis table is written by `scripts/role_tables.py` from `meta/argument_specs.yml`.\n"
+
+
+def section(spec: dict[str, Any]) -> list[str]:
+    """One entry point of a role: what it is, and its variables."""
+    lines = [code(spec["short_description"].rstrip(".") + "."), ""]
     description = spec.get("description", [])
     for text in [description] if isinstance(description, str) else description:
         lines += [code(text), ""]
@@ -38,11 +52,7 @@ def readme(role: Path) -> str:
         lines.append(
             f"| `{name}` | {kind} | {default.replace('|', chr(92) + '|')} | {code(text).replace('|', chr(92) + '|')} |"
         )
-    tasks = yaml.safe_load((role / "tasks" / "main.yml").read_text(encoding="utf-8")) or []
-    tags = sorted({tag for task in tasks for tag in task.get("tags", [])})
-    if tags:
-        lines += ["", f"Tags: {', '.join(f'`{tag}`' for tag in tags)}."]
-    return "\n".join(lines) + "\n\nThis table is written by `scripts/role_tables.py` from `meta/argument_specs.yml`.\n"
+    return lines
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ OTHER_RESOLVER = "203.0.113.54"
 ELSEWHERE_ADDRESS = "203.0.113.80"
 DOH_ADDRESS = "203.0.113.81"
 PACKAGES_ADDRESS = "203.0.113.82"
+# Somebody's Splunk, for tests of splunk_mode=existing: nothing serves there by itself.
+SPLUNK_ADDRESS = "203.0.113.83"
 # The model's address has a second name, as any address of a large provider has.
 NAMES = {
     "model.glasslab.test": MODEL_ADDRESS,
@@ -22,6 +24,7 @@ NAMES = {
     "elsewhere.glasslab.test": ELSEWHERE_ADDRESS,
     "doh.glasslab.test": DOH_ADDRESS,
     "packages.glasslab.test": PACKAGES_ADDRESS,
+    "splunk.glasslab.test": SPLUNK_ADDRESS,
 }
 
 
