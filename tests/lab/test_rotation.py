@@ -1,25 +1,26 @@
-"""A HEC token is rotated while a question runs: the question ends well, no frame is lost, and the old token is dead."""
+"""A HEC token is rotated while its writer writes: no frame is lost, and the old token is dead afterwards.
+
+For the agent's and the tool server's a question runs meanwhile; for the hypervisor's its witness records receipts.
+"""
 
 from __future__ import annotations
 
-import os
+import json
 import shlex
-import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lab
-from labtools import LAB_ID, MODEL_RECORD, STATE, ask, events, on, playbook
+from labtools import LAB_ID, ask, events, on, playbook
+from rotating import SECONDS, token, under_a_question, wait_for
 
 QUESTION = "What was the root cause of the September incident?"
 FRAMES = 33
 INPUTS = "/opt/splunk/etc/apps/glasslab/local/inputs.conf"
-SECONDS = 180.0
 # Run on the log machine; the token comes by stdin.
 EMPTY = """
 import json, ssl, sys, urllib.error, urllib.request
@@ -32,46 +33,17 @@ except urllib.error.HTTPError as error:
     answer = error
 print(json.load(answer)["code"])
 """
+RECEIPTS = """
+import json, sqlite3, sys
+events = sqlite3.connect("file:/opt/splunk/var/lib/splunk/glasslab/events.sqlite3?mode=ro", uri=True)
+rows = events.execute("SELECT raw FROM events WHERE raw LIKE ? ORDER BY id", (f"%{sys.argv[1]}%",))
+print(json.dumps([json.loads(raw) for raw, in rows]))
+"""
 COUNT = """
 import sqlite3
 events = sqlite3.connect("file:/opt/splunk/var/lib/splunk/glasslab/events.sqlite3?mode=ro", uri=True)
 print(events.execute("SELECT count(*) FROM events WHERE raw LIKE '%\\"kind\\":\\"llm.request\\"%'").fetchone()[0])
 """
-
-
-def wait_for(what: str, found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not found():
-        assert time.monotonic() < deadline, f"{what}: not within {SECONDS:.0f} s"
-        time.sleep(0.5)
-
-
-def model_process() -> int:
-    """The process of the lab's model API, found by the record that it alone writes."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if f"--record={MODEL_RECORD}".encode() in path.read_bytes().split(b"\0"):
-                return int(path.parent.name)
-        except OSError:  # it ended meanwhile
-            continue
-    raise AssertionError("the lab's model API does not run")
-
-
-@contextmanager
-def silent_model() -> Iterator[None]:
-    """The model API holds its answers back for a time."""
-    process = model_process()
-    os.kill(process, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process, signal.SIGCONT)
-
-
-def token(name: str) -> str:
-    """A writer's token, as its file on the control node has it."""
-    text = (STATE / "secrets" / name).read_text(encoding="utf-8").strip()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def log_says(value: str) -> int:
@@ -84,20 +56,20 @@ def requests() -> int:
     return int(on("logs", f"python3 -c {shlex.quote(COUNT)}").stdout)
 
 
-@pytest.mark.parametrize(("writer", "file"), [("agent", "hec_token_agent")])
+@pytest.mark.parametrize(("writer", "file"), [("agent", "hec_token_agent"), ("mcp", "hec_token_mcp")])
 def test_a_token_is_rotated_under_a_running_question(writer: str, file: str) -> None:
     old, credential = token(file), f"cat /etc/glasslab/{writer}/hec_token"
-    rotate = ("playbooks/rotate.yml", "-e", f"lab_id={LAB_ID}", "-e", f"splunk_rotate={writer}")
-    with ThreadPoolExecutor(2) as threads:
-        with silent_model():
-            before = requests()
-            asking = threads.submit(ask, QUESTION)
-            wait_for("a question", lambda: requests() > before)
-            rotating = threads.submit(playbook, *rotate)
-            wait_for("the new token at its writer", lambda: on("agent", credential).stdout.strip() != old)
-            assert log_says(old) == 5, "the old token lives while a question runs with it"
-        done, result = asking.result(SECONDS)
-        rotated = rotating.result(SECONDS)
+
+    def still_live() -> None:
+        assert log_says(old) == 5, "the old token lives while a question runs with it"
+
+    rotated, done, result = under_a_question(
+        QUESTION,
+        requests,
+        lambda: playbook("playbooks/rotate.yml", "-e", f"lab_id={LAB_ID}", "-e", f"splunk_rotate={writer}"),
+        lambda: on("agent", credential).stdout.strip() != old,
+        still_live,
+    )
     assert rotated.returncode == 0, rotated.stdout[-2000:]
     assert (done.returncode, result["status"]) == (0, "answered"), done.stderr
     assert len(events(result["session_id"])) == FRAMES
@@ -109,6 +81,49 @@ def test_a_token_is_rotated_under_a_running_question(writer: str, file: str) -> 
     done, result = ask(QUESTION)
     assert done.returncode == 0, done.stderr
     assert len(events(result["session_id"])) == FRAMES
+
+
+class Receipts:
+    """Has the hypervisor's witness record receipts, one after the other, each with a number and this run's mark."""
+
+    def __init__(self) -> None:
+        self.mark, self.given, self.ended = f"rotation-{time.time_ns()}", 0, threading.Event()
+
+    def give(self) -> None:
+        """Until it is told that it is enough. What is not acknowledged in time stays queued there."""
+        while not self.ended.is_set():
+            text = json.dumps({"note": self.mark, "number": self.given})
+            on("pve", "/usr/local/sbin/glasslab-witness submit --wait 1 -", check=False, stdin=text)
+            self.given += 1
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The frames that the log has of them."""
+        found = on("logs", f"python3 -c {shlex.quote(RECEIPTS)} {self.mark}").stdout
+        frames: list[dict[str, Any]] = json.loads(found)
+        return frames
+
+
+def test_the_hypervisors_token_is_rotated_while_it_writes() -> None:
+    old, credential = token("hec_token_witness"), "cat /etc/glasslab/hypervisor/hec_token"
+    receipts = Receipts()
+    with ThreadPoolExecutor(1) as threads:
+        giving = threads.submit(receipts.give)
+        try:
+            wait_for("a receipt", lambda: bool(receipts.logged()))
+            rotated = playbook("playbooks/rotate.yml", "-e", f"lab_id={LAB_ID}", "-e", "splunk_rotate=hypervisor")
+            before = receipts.given
+            wait_for("receipts afterwards", lambda: receipts.given >= before + 3)
+        finally:
+            receipts.ended.set()
+        giving.result(SECONDS)
+    assert rotated.returncode == 0, rotated.stdout[-2000:]
+    new = token("hec_token_witness")
+    assert on("pve", credential).stdout.strip() == new != old
+    assert (log_says(old), log_says(new)) == (4, 5)
+    wait_for("every receipt", lambda: len({e["receipt"]["number"] for e in receipts.logged()}) == receipts.given)
+    frames = {event["event_id"]: event for event in receipts.logged()}
+    assert len(frames) == receipts.given, "one that is sent again after a restart has the same event_id"
+    assert len({event["session_id"] for event in frames.values()}) == 1, "its chain goes on over the restart"
 
 
 def test_a_writer_that_is_none_is_refused() -> None:
