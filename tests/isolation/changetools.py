@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -111,6 +112,13 @@ def kill(process: subprocess.Popen[str]) -> None:
     """The playbook and its workers, as if their machine had lost power."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def until_task(process: subprocess.Popen[str], number: int) -> str:
+    """Waits until the playbook announces its task of that number; its line, or "" when it ends before."""
+    assert process.stdout is not None
+    tasks = (line.strip() for line in process.stdout if line.startswith("TASK ["))
+    return next(itertools.islice(tasks, number - 1, None), "")
 
 
 def until_armed() -> None:

@@ -7,6 +7,7 @@ it by this process, in the machines' network namespaces: a mutant takes millisec
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import select
@@ -20,6 +21,7 @@ from pathlib import Path
 from labtools import LAB_ID, STATE
 from prober import inside
 
+IP_RECVERR = 11  # linux/in.h; Python has a name for it since 3.14
 RESOLVER, MODEL = "203.0.113.53", "model.glasslab.test"
 Flow = tuple[str, str, Callable[[float], None]]  # the namespace, a name, and what fails when the flow is broken
 
@@ -97,10 +99,34 @@ def refused(address: str) -> Callable[[float], None]:
     return ask
 
 
+def too_far(address: str, hops: int) -> Callable[[float], None]:
+    """A datagram with so many hops to live: the router where they end says so."""
+
+    def ask(patience: float) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.settimeout(patience)
+            one.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, hops)
+            one.setsockopt(socket.IPPROTO_IP, IP_RECVERR, 1)
+            one.connect((address, 9))
+            one.send(b"glasslab")
+            try:
+                one.recv(16)
+            except OSError as error:
+                if error.errno != errno.EHOSTUNREACH:
+                    raise
+
+    return ask
+
+
 LOG: Flow = ("agent", "the log", tls("10.10.10.20", 8088, "10.10.10.20"))
 OUTWARD: tuple[Flow, ...] = (
     ("agent", "the model by its name", tls("", 443, MODEL)),
     ("agent", "the resolver over TCP", resolver_over_tcp),
+)
+# Where the internet is reached by NAT: its errors come back to the guest.
+BY_NAT: tuple[Flow, ...] = (
+    ("agent", "a port of the internet's that is closed", refused("203.0.113.80")),
+    ("agent", "a router's word that it was too far", too_far("203.0.113.80", 2)),
 )
 IN_EVERY_MODE: tuple[Flow, ...] = (
     LOG,
@@ -143,7 +169,7 @@ def at_a_time(tried: int = 280) -> int:
 
 def broken(mode: str = "allowlist", patience: float = 0.7, *, but: tuple[str, ...] = ()) -> list[str]:
     """The flows that do not work in that mode; waits so many seconds for each, and leaves out those that are named."""
-    flows = [*IN_EVERY_MODE, *(() if mode == "closed" else OUTWARD)]
+    flows = [*IN_EVERY_MODE, *(() if mode == "closed" else OUTWARD), *(BY_NAT if mode == "open" else ())]
     flows = [one for one in flows if f"{one[0]}: {one[1]}" not in but]
 
     def problem(flow: Flow) -> str:

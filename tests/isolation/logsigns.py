@@ -15,7 +15,13 @@ FOLDER = STATE / "machines" / "pve" / "root" / "var" / "log" / "glasslab"
 FLOWS = {("203.0.113.53", 53), ("203.0.113.10", 443), ("10.10.10.20", 8088)}
 OWN = {"10.10.10.1", "192.168.50.2", "10.20.20.1"}
 # Datagrams that nothing but a line of log tells of: from a namespace to an address.
-TEASERS = (("agent", "192.168.50.2"), ("agent", "203.0.113.80"), ("ctl", "10.10.10.1"), ("ctl", "10.10.10.10"))
+TEASERS = (
+    ("agent", "192.168.50.2"),
+    ("agent", "203.0.113.80"),
+    ("ctl", "10.10.10.1"),
+    ("ctl", "10.10.10.10"),
+    ("logs", "203.0.113.80"),
+)
 
 
 def tease() -> None:
@@ -66,5 +72,9 @@ class Witness:
         prefix, where = str(line.get("oob.prefix")), str(line.get("dest_ip"))
         if not prefix.endswith(("denied route", "denied inbound")):
             return f"{prefix}, protocol {line.get('ip.protocol')}" if "allowed" in prefix else prefix
-        allowed = line.get("src_ip") == "10.10.10.10" and (where, line.get("dest_port")) in FLOWS
+        # From outside comes no flow of a guest's, whatever source it claims.
+        guests_own = prefix.endswith("route") and line.get("src_ip") == "10.10.10.10"
+        allowed = guests_own and (where, line.get("dest_port")) in FLOWS
+        if line.get("src_ip") == "10.10.10.20" and where.startswith("203.0.113."):
+            return prefix + ", the log's machine to the internet"
         return prefix + (", an allowed flow" if allowed else ", own address" if where in OWN else "")

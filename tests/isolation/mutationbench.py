@@ -18,6 +18,7 @@ import logsigns
 from attackrows import ROWS as ATTACKS
 from defence import HELD, LAYERS, Claim
 from firewalls import FWBR
+from forging import HELD as HELD_PORT
 from isolationtools import LOADER, pve, run
 from labtools import LAB_ID
 from mutantrows import INNER
@@ -53,6 +54,9 @@ THIRD = "ip link set tap201i0 master vmbr1 up"
 NOT_THIRD = "ip link set tap201i0 master vmbr2 up"
 # The agent's many flows, and connections that were made up, are forgotten again.
 FORGET = "for end in -s -d; do conntrack -D $end 10.10.10.10; done >/dev/null 2>&1 || :"
+# What others sent to the port of the agent's connection while it had none would be a connection of theirs.
+UNHELD = f"conntrack -D -p tcp --orig-port-dst {HELD_PORT} >/dev/null 2>&1 || :"
+ANSWERING = (("exec", "agent"), ("ns-exec", "internet"), ("ns-exec", "lan"))
 BOUND = 256
 Signs = frozenset[str]
 
@@ -86,11 +90,13 @@ class Bench:
         """While the block runs nothing puts rules back but this program."""
         pve(f"systemctl stop {WATCH}")
         # One error a second would tell of nothing.
-        run(("exec", "agent"), "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
+        for place in ANSWERING:
+            run(place, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
         try:
             yield
         finally:
-            run(("exec", "agent"), "sysctl", "-qw", "net.ipv4.icmp_ratelimit=1000")
+            for place in ANSWERING:
+                run(place, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=1000")
             pve(f"{LOADER} apply; systemctl start {WATCH}")
 
     @contextmanager
@@ -120,20 +126,20 @@ class Bench:
 
     def look(self, topology: str, *, bounds: bool = False) -> Signs:
         """Which attacks get through, which flows are broken, what the witness writes; with `bounds` how many flows."""
-        for machine in ("agent", "logs", "pve"):
-            subprocess.run(
-                ["ip", "-n", f"{LAB_ID}-{machine}", "neighbour", "flush", "all"], check=False, capture_output=True
-            )
         rows = (*ROWS, *INNER) if "inner" in LINKS else ROWS
+        pve(UNHELD)
+        forget_neighbours()
         witness = logsigns.Witness()
         logsigns.tease()
+        # What came of those has told guests where their gateway is.
+        forget_neighbours()
         found = {f"broken: {line}" for line in flowprobes.broken(self.mode, 0.4)} if topology != "loose" else set()
         try:
             seen = observe(rows, self.mode)
         except AssertionError as error:
             found.add(f"broken: {error}")
             seen = observe([row for row in rows if not row.connection], self.mode)
-        found |= {f"open: {name} at {where.split()[0]}" for name, one in seen.items() for where in one.seen}
+        found |= {f"open: {name} at {place(where)}" for name, one in seen.items() for where in one.seen}
         if bounds:
             pve(FORGET)
             found |= {"more flows at a time than the bound"} if flowprobes.at_a_time() > BOUND else set()
@@ -149,23 +155,24 @@ class Bench:
         return self.alone[key]
 
     def difference(self, mutant: Mutant, layers: tuple[str, ...]) -> Signs:
-        """What a mutant changes of what can be seen without these layers; what is not seen twice is not counted."""
+        """What a mutant changes of what can be seen without these layers: seen twice, and gone again without it."""
         bounds = re.search("connlimit|LIMIT", mutant.part) is not None
         always, ever = self.without(mutant.topology, layers, bounds=bounds)
-        found: list[Signs] = []
+        looks: list[Signs] = []
         for _ in range(2):
-            seen = self.signs(mutant.topology, layers, mutant.command, bounds=bounds)
-            found.append((seen - ever) | (always - seen))
-            if not found[-1]:
-                break
-        return frozenset.intersection(*found)
+            looks.append(self.signs(mutant.topology, layers, mutant.command, bounds=bounds))
+            if not changed(looks, always, ever):
+                return frozenset()
+        again = self.signs(mutant.topology, layers, bounds=bounds)
+        always, ever = self.alone[mutant.topology, layers, bounds] = always & again, ever | again
+        return changed(looks, always, ever)
 
     def judge(self, mutant: Mutant) -> Result:
         """Apply one mutant, and where nothing notices, prove or refute what is claimed to hold."""
         began = time.monotonic()
         signs = self.difference(mutant, ())
         result = Result(mutant, "caught" if signs else "survived", sorted(signs))
-        if not signs and (claim := claim_of(mutant)):
+        if not signs and (claim := claim_of(mutant, self.mode)):
             result.held_by = f"held by {' and '.join(claim.layers) or claim.why}"
             result.verdict = "explained"
             if claim.layers:
@@ -176,6 +183,25 @@ class Bench:
         return result
 
 
-def claim_of(mutant: Mutant) -> Claim | None:
+def changed(looks: list[Signs], always: Signs, ever: Signs) -> Signs:
+    """What each of the looks has and none ever had without the mutant, and what is gone in each of them."""
+    there = frozenset.intersection(*looks) - ever
+    return there | {f"gone: {sign}" for sign in always - frozenset.union(*looks)}
+
+
+def place(where: str) -> str:
+    """Where something was seen, and as whose: its answers differ from time to time."""
+    name, _, rest = where.partition(" ")
+    return where if rest.startswith("from ") and name != "reply" else name
+
+
+def forget_neighbours() -> None:
+    """Let each machine ask again where the others are."""
+    for machine in ("agent", "logs", "pve"):
+        command = ["ip", "-n", f"{LAB_ID}-{machine}", "neighbour", "flush", "all"]
+        subprocess.run(command, check=False, capture_output=True)
+
+
+def claim_of(mutant: Mutant, mode: str) -> Claim | None:
     """What defence.py says of a mutant."""
-    return next((claim for claim in HELD if claim.fits(mutant.name)), None)
+    return next((claim for claim in HELD if claim.fits(mutant.name, mode)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from changetools import (
     running,
     until_armed,
     until_settled,
+    until_task,
 )
 from guieditor import rewritten
 from isolationtools import LOADER, PLACES, answers, door, managed, playbook_lines, pve, reboot, rules, run, wait_for
@@ -217,15 +219,26 @@ def test_minutes_round_undoes_it_where_the_timer_is_dead() -> None:
 
 
 @long
-def test_run_that_is_killed_is_finished_by_the_next() -> None:
-    with running(NETWORK, *LIMIT) as play:
-        until_armed()
-        kill(play)
-    done = playbook(NETWORK, *LIMIT)
-    assert done.returncode == 0, playbook_lines(done)
-    assert limited()
-    assert armed() is None
-    assert "changed=0" in playbook(NETWORK, *LIMIT).stdout
+def test_run_that_is_killed_at_any_task_is_finished_by_the_next() -> None:
+    killed = []
+    for number in itertools.count(1):
+        with running(NETWORK, *LIMIT) as play:
+            task = until_task(play, number)
+            kill(play)
+        if not task:
+            break
+        killed.append(task)
+        done = playbook(NETWORK, *LIMIT)
+        assert done.returncode == 0, (task, playbook_lines(done))
+        assert limited(), task
+        assert armed() is None, task
+        assert pve(f"{LOADER} check") == "as loaded\n", task
+        back = playbook(NETWORK)
+        assert back.returncode == 0, (task, playbook_lines(back))
+        assert not limited(), task
+    print(f"killed at {len(killed)} tasks")
+    assert any("confirm" in task.lower() for task in killed)
+    assert "changed=0" in playbook(NETWORK).stdout
 
 
 def test_bridge_outlives_the_rewriting_of_interfaces_by_proxmox() -> None:
