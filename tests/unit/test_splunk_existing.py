@@ -109,7 +109,7 @@ def there() -> Iterator[Balancer]:
 
 def asked(there: Balancer, **more: Any) -> dict[str, Any]:
     """What the program says, run as the role runs it."""
-    order = {"url": there.url, "ca": None, "index": "agents", "ack": [], "seconds": 0.2, "app": None}
+    order = {"url": there.url, "ca": None, "index": "agents", "ack": [], "seconds": 0.2, "app": None, "writes": True}
     order |= {"tokens": {"agent": AGENT, "mcp": MCP, "hypervisor": WITNESS}, **more}
     program = (FILES / "existing.py").read_text(encoding="utf-8")
     text = f"{program}\n\nmain(json.loads({json.dumps(json.dumps(order))}))\n"
@@ -122,6 +122,13 @@ def test_one_that_takes_everything_has_no_fault_and_one_event_a_writer(there: Ba
     assert asked(there, ack=["agent", "mcp"]) == {"faults": [], "app": ""}
     assert [event["event"]["writer"] for event in there.events] == ["agent", "mcp", "hypervisor"]
     assert {(event["index"], event["sourcetype"]) for event in there.events} == {("agents", "glasslab:preflight")}
+
+
+def test_check_mode_asks_for_its_health_and_writes_nothing(there: Balancer) -> None:
+    assert asked(there, writes=False) == {"faults": [], "app": ""}
+    assert there.events == []
+    there.health = 18
+    assert "code 18" in asked(there, writes=False)["faults"][0]
 
 
 FAULTS = {

@@ -2,9 +2,10 @@
 
 Run on the hypervisor, where the lab's own connections will come from, with one JSON object as argument of `main`:
 {"url", "ca" (text, or null for the system's), "index", "tokens": {writer: token}, "ack": [writers], "seconds", "app":
-null or {"url", "token", "source", "version"}}. Prints {"faults": [a line each, with its remedy], "app": "", "same" or
-"installed"}. It writes one event of the sourcetype glasslab:preflight for each writer: nothing else shows that a token
-may write to an index. A token is in no line that it prints.
+null or {"url", "token", "source", "version"}, "writes"}. Prints {"faults": [a line each, with its remedy], "app": "",
+"same" or "installed"}. It writes one event of the sourcetype glasslab:preflight for each writer: nothing else shows
+that a token may write to an index. With `writes` false, in check mode, it asks for its health alone. A token is in no
+line that it prints.
 """
 
 import http.cookiejar
@@ -139,7 +140,7 @@ def main(order: dict) -> None:
         healthy(order)
     except Fault as fault:
         faults.append(f"{order['url']}: {fault}")
-    for writer in order["tokens"] if not faults else []:
+    for writer in order["tokens"] if order["writes"] and not faults else []:
         try:
             takes(order, writer)
         except Fault as fault:
