@@ -77,13 +77,19 @@ def read(path: Path, file: str) -> View:
     if not (root.findtext("label") or "").strip():
         view.say("it has no label")
     try:
-        view.definition = json.loads(root.findtext("definition") or "", object_pairs_hook=_once)
+        words = root.findtext("definition") or ""
+        view.definition = json.loads(words, object_pairs_hook=_once, parse_constant=_no_number)
     except ValueError as error:
         view.say(f"its definition is no JSON: {error}")
     if not isinstance(view.definition, dict):
         view.say("its definition is no object")
         view.definition = {}
     return view
+
+
+def _no_number(word: str) -> None:
+    """Python's JSON takes NaN and Infinity, a browser's does not."""
+    raise ValueError(f"{word} is no number there")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -191,6 +197,9 @@ def _layout(view: View) -> None:
         if name not in part(view.definition, "inputs"):
             view.say(f"globalInputs: there is no input {name}")
     width, height = part(layout, "options").get("width", 1200), part(layout, "options").get("height", 10**6)
+    if not isinstance(width, int) or not isinstance(height, int):
+        view.say(f"layout: its width {width} and height {height} are no whole numbers")
+        width, height = 1200, 10**6
     boxes: list[tuple[str, int, int, int, int]] = []
     for block in layout.get("structure") or ():
         name, place = block.get("item"), part(block, "position")

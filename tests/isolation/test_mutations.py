@@ -21,7 +21,7 @@ from mutationbench import TOPOLOGIES, Bench, Result
 from mutations import Mutant, enumerate_mutants
 
 SOAK = bool(os.environ.get("GLASSLAB_SOAK"))
-SECONDS = 35.0
+SECONDS = 20.0
 
 
 def sample(mutants: list[Mutant], seed: int) -> list[Mutant]:
