@@ -117,7 +117,7 @@ def _web(home: Path, settings: Mapping[str, str]) -> Web | None:
         raise ConfError(f"{where} has no serverCert; name a PEM file with certificate and private key")
     key = settings.get("privKeyPath")
     return Web(
-        host=settings.get("server.socket_host", "0.0.0.0").strip("[]"),  # noqa: S104  Splunk's default
+        host=settings.get("server.socket_host", "0.0.0.0").strip("[]"),  # noqa: S104  Splunk's own default; the lab's rules say who reaches it
         port=number(settings.get("httpport", "8000"), f"{where} httpport", 65535),
         certificate=_path(home, settings["serverCert"]),
         key=_path(home, key) if key else None,

@@ -22,11 +22,11 @@ HOLD: Final = (
     "INSERT INTO held (writer, bytes) VALUES (?, ?) ON CONFLICT (writer) DO UPDATE SET bytes = bytes + excluded.bytes"
 )
 AGED: Final = (
-    f'DELETE FROM events WHERE id IN (SELECT id FROM events WHERE "index" = ? AND time < ? ORDER BY time LIMIT {BATCH})'  # noqa: S608  constants
+    f'DELETE FROM events WHERE id IN (SELECT id FROM events WHERE "index" = ? AND time < ? ORDER BY time LIMIT {BATCH})'  # noqa: S608  only this module's constants are put in, values are bound
     f" RETURNING writer, {SIZE}"
 )
 OLDEST: Final = (
-    f"SELECT id, {SIZE} FROM events WHERE writer = ? AND id < (SELECT max(id) FROM events) ORDER BY id LIMIT ?"  # noqa: S608  constants
+    f"SELECT id, {SIZE} FROM events WHERE writer = ? AND id < (SELECT max(id) FROM events) ORDER BY id LIMIT ?"  # noqa: S608  only this module's constants are put in, values are bound
 )
 
 

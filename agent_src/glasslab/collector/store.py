@@ -127,7 +127,7 @@ class Store:
             # A store of before writers were told apart: what is in it is nobody's, and goes as one writer's would.
             self._writing.execute("BEGIN IMMEDIATE")
             self._writing.execute("ALTER TABLE events ADD COLUMN writer TEXT NOT NULL DEFAULT ''")
-            self._writing.execute(f"INSERT INTO held SELECT '', coalesce(sum({SIZE}), 0) FROM events")  # noqa: S608  a constant
+            self._writing.execute(f"INSERT INTO held SELECT '', coalesce(sum({SIZE}), 0) FROM events")  # noqa: S608  only a constant of this package is put in
             self._writing.execute("COMMIT")
         self._writing.executescript(INDEXES)
 

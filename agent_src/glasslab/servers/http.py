@@ -149,7 +149,7 @@ class HeadInTime(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own class narrows it in the same way
         """Begin to wait for a request."""
         super().connection_made(transport)
         self._wait()

@@ -120,7 +120,7 @@ def tables(database: sqlite3.Connection, folder: Path) -> None:
             database.execute(f"CREATE TEMP TABLE {file.stem} ({', '.join(f'{name} TEXT' for name in head)})")
             marks = ", ".join("?" * len(head))
             values = [(row + [""] * len(head))[: len(head)] for row in rows]
-            database.executemany(f"INSERT INTO {file.stem} VALUES ({marks})", values)  # noqa: S608  names that _NAME knows
+            database.executemany(f"INSERT INTO {file.stem} VALUES ({marks})", values)  # noqa: S608  a name that _NAME has matched; values are bound
 
 
 def techniques(database: sqlite3.Connection, title: str) -> list[str]:
