@@ -14,6 +14,7 @@ from prober import inside
 FOLDER = STATE / "machines" / "pve" / "root" / "var" / "log" / "glasslab"
 FLOWS = {("203.0.113.53", 53), ("203.0.113.10", 443), ("10.10.10.20", 8088)}
 OWN = {"10.10.10.1", "192.168.50.2", "10.20.20.1"}
+NETFILTER = "12"  # the netlink family
 # Datagrams that nothing but a line of log tells of: from a namespace to an address.
 TEASERS = (
     ("agent", "192.168.50.2"),
@@ -33,30 +34,41 @@ def tease() -> None:
             one.close()
 
 
+def underway() -> bool:
+    """Whether the kernel still holds packets back for the log, or its reader has not read what it was given."""
+    net = Path("/proc/thread-self/net")
+    with inside(Path("/run/netns") / f"{LAB_ID}-pve"):
+        groups = [line.split() for line in (net / "netfilter/nfnetlink_log").read_text().splitlines()]
+        sockets = [line.split() for line in (net / "netlink").read_text().splitlines()[1:]]
+    readers = {reader for _, reader, *_ in groups}
+    unread = {port for _, family, port, _, memory, *_ in sockets if family == NETFILTER and memory != "0"}
+    return any(held != "0" for _, _, held, *_ in groups) or bool(readers & unread)
+
+
 class Witness:
     """What is written from now on."""
 
     def __init__(self) -> None:
-        self.sizes: dict[Path, int] = {}
-        self.sizes = self.settled()
+        self.sizes = {number: file.stat().st_size for number, file in self.settled().items()}
 
     @staticmethod
-    def settled() -> dict[Path, int]:
-        """The files' sizes once nothing more is being written."""
-        before, now = None, {}
-        while before != now or before is None:
-            before = now
+    def settled() -> dict[int, Path]:
+        """The files by their number, for rotation gives one another's name, once nothing more is being written."""
+        before, now, until = None, {}, time.monotonic() + 20
+        while now != before or underway():
+            assert time.monotonic() < until, "the witness's file does not come to rest"
             time.sleep(0.12)
-            now = {file: file.stat().st_size for file in FOLDER.glob("flows.json*")}
-        return now
+            before, now = now, {(stat := file.stat()).st_ino: stat.st_size for file in FOLDER.glob("flows.json*")}
+        return {file.stat().st_ino: file for file in FOLDER.glob("flows.json*")}
 
     def lines(self) -> list[dict[str, object]]:
         """What has been written since."""
-        self.settled()
         found = []
-        for file in FOLDER.glob("flows.json*"):
+        for number, file in self.settled().items():
             with file.open(encoding="utf-8", errors="replace") as lines:
-                lines.seek(self.sizes.get(file, 0))
+                before = self.sizes.get(number, 0)
+                # A number is given again once its file is gone.
+                lines.seek(before if before <= file.stat().st_size else 0)
                 for line in lines:
                     with contextlib.suppress(ValueError):
                         found.append(json.loads(line))

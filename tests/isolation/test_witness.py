@@ -352,3 +352,9 @@ with open("/var/log/glasslab/flows.json", "a") as file:
         after = seen(0)[-1]
         assert (after["session_id"], after["seq"] > before["seq"]) == (before["session_id"], True)
         assert whole(after["session_id"])
+
+
+def test_the_kernel_keeps_lines_back_for_a_tenth_of_a_second_at_most() -> None:
+    (group,) = pve("cat /proc/net/netfilter/nfnetlink_log").splitlines()
+    hundredths = group.split()[5]
+    assert hundredths == "10"
