@@ -1,5 +1,7 @@
 """The agent's role: it gives every setting of glasslab's or leaves it out for a reason, and each arrives as meant."""
 
+import functools
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar, trust_as_template
 
 from glasslab.settings import ServerSettings, Settings
@@ -205,3 +208,90 @@ def test_a_secret_that_no_header_can_carry_is_told_by_its_name_alone(key: str, t
     assert [name for name, fits in rows.items() if not fits] == refused
     # What is shown of a row that does not fit holds no secret.
     assert all(set(one) == {"name", "fits"} for one in check["loop"])
+
+
+@functools.cache
+def find_lookups() -> None:
+    """As ansible-playbook does when it begins; a second time would be warned of."""
+    init_plugin_loader()
+
+
+def files(name: str, **given: Any) -> dict[str, dict[str, Any]]:
+    """A list of files that the role puts on the machine, by their places."""
+    find_lookups()
+    where = {"role_path": str(ROLE), "ansible_search_path": [str(ROLE)]}
+    templar = Templar(loader=DataLoader(), variables={**variables(**given), **where})
+    listed = templar.template(trust_as_template(f"{{{{ {name} }}}}"))
+    assert len({one["dest"] for one in listed}) == len(listed)
+    return {one["dest"]: one for one in listed}
+
+
+def test_secrets_and_settings_arrive_as_roots_files() -> None:
+    rules, servers = [{"then": "ask"}], {"notes": {"url": "https://x.example"}}
+    made = files(
+        "agent_secret_files",
+        agent_approval_rules=rules,
+        agent_mcp_servers=servers,
+        agent_mcp_credentials={"notes": "geheim"},
+    )
+    assert {one["mode"] for one in made.values()} == {"0600"}
+    assert all(one["content"].endswith("\n") for one in made.values())
+    held = {dest.removeprefix("/etc/glasslab/"): one["content"].rstrip("\n") for dest, one in made.items()}
+    assert json.loads(held.pop("agent/approval_rules")) == {"rules": rules}
+    assert json.loads(held.pop("agent/mcp_servers")) == {"mcpServers": servers}
+    assert held == {
+        "agent/model_api_key": "k",
+        "agent/hec_token": "a",
+        "mcp/hec_token": "m",
+        "agent/mcp_notes": "geheim",
+    }
+
+
+def test_what_is_not_given_is_no_file() -> None:
+    assert files("agent_secret_files").keys() == {
+        "/etc/glasslab/agent/model_api_key",
+        "/etc/glasslab/agent/hec_token",
+        "/etc/glasslab/mcp/hec_token",
+    }
+    assert files("agent_tool_files") == {}
+
+
+def test_a_ca_that_serves_both_is_installed_once(tmp_path: Path) -> None:
+    (tmp_path / "hec.crt").write_text("the log's\n")
+    (tmp_path / "model.crt").write_text("the model's\n")
+    log, model = str(tmp_path / "hec.crt"), str(tmp_path / "model.crt")
+
+    def held(**given: str) -> dict[str, str]:
+        made = files("agent_ca_files", **given)
+        assert {one["mode"] for one in made.values()} == {"0644"}
+        return {dest: one["content"] for dest, one in made.items()}
+
+    assert held(agent_hec_ca=log, agent_model_ca="") == {"/etc/glasslab/ca/hec.crt": "the log's\n"}
+    assert held(agent_hec_ca=log, agent_model_ca=log) == {"/etc/glasslab/ca/hec.crt": "the log's\n"}
+    assert held(agent_hec_ca=log, agent_model_ca=model) == {
+        "/etc/glasslab/ca/hec.crt": "the log's\n",
+        "/etc/glasslab/ca/model.crt": "the model's\n",
+    }
+
+
+def test_the_units_are_the_templates() -> None:
+    units = ["glasslab-agent.service", "glasslab-files.service", "glasslab-files.socket"]
+    made = files("agent_unit_files")
+    assert {dest.removeprefix("/etc/systemd/system/") for dest in made} == set(units)
+    for name in units:
+        one = made[f"/etc/systemd/system/{name}"]
+        assert one["mode"] == "0644"
+        assert one["content"].splitlines()[1:] == rendered(f"{name}.j2").splitlines()[1:], "but for ansible_managed"
+
+
+def test_each_tool_server_that_is_on_has_a_socket_and_a_service_of_its_own() -> None:
+    made = files("agent_tool_files", agent_notes=True, agent_weather=True)
+    places = [
+        f"/etc/systemd/system/glasslab-{name}{kind}"
+        for name in ("notes", "weather")
+        for kind in (".socket", "@.service")
+    ]
+    assert list(made) == places
+    assert "ListenStream=/run/glasslab-notes/mcp.sock\n" in made[places[0]]["content"]
+    assert "glasslab-mcp weather --stdio\n" in made[places[3]]["content"]
+    assert {one["mode"] for one in made.values()} == {"0644"}
