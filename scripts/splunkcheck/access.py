@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from splunkcheck import reference
 from splunkcheck.conffile import read
 from splunkcheck.findings import Finding
-from splunkcheck.views import BUILT_IN_VIEWS
 
 _META: Final = """
 app authorize commands eventtypes fields indexes limits lookups macros nav props savedsearches tags transforms views
 viewstates
 """
+BUILT_IN_VIEWS: Final = frozenset(("search", "datasets", "reports", "alerts", "dashboards"))
 META: Final = frozenset(_META.split())
 # What each element of a navigation may say of itself.
 NAVIGATION: Final = {
@@ -26,6 +28,7 @@ NAVIGATION: Final = {
     "a": {"href", "target"},
     "divider": set(),
 }
+_CHOICES: Final = {"source": ("all", "unclassified"), "default": ("true", "false"), "target": ("_blank", "_self")}
 
 
 def navigation(path: Path, file: str, views: set[str], searches: set[str]) -> list[Finding]:
@@ -42,14 +45,18 @@ def navigation(path: Path, file: str, views: set[str], searches: set[str]) -> li
         for name in sorted(set(element.keys()) - NAVIGATION[element.tag]):
             findings.append(Finding(file, 0, f"<{element.tag}> has no attribute {name}"))
         target = element.get("name", "")
+        findings += [Finding(file, 0, fault) for fault in _element(element, views)]
         if element.tag == "view" and "name" in element.keys():  # noqa: SIM118  # an element, not a dict
             named.add(target)
             if target not in views | BUILT_IN_VIEWS:
                 findings.append(Finding(file, 0, f"it leads to view {target}, which is not there"))
         if element.tag == "saved" and "name" in element.keys() and target not in searches:  # noqa: SIM118
             findings.append(Finding(file, 0, f"it leads to saved search {target}, which is not there"))
-        if element.get("default", "true") not in ("true", "false"):
-            findings.append(Finding(file, 0, f"default={element.get('default')} is no boolean"))
+    shown = [element.get("name") for element in root.iter("view") if element.get("name")]
+    findings += [
+        Finding(file, 0, f"view {name} is there twice")
+        for name in sorted({n for n in shown if n and shown.count(n) > 1})
+    ]
     defaults = [element for element in root.iter("view") if element.get("default") == "true"]
     if len(defaults) != 1:
         findings.append(Finding(file, 0, f"{len(defaults)} views are the default one"))
@@ -57,15 +64,34 @@ def navigation(path: Path, file: str, views: set[str], searches: set[str]) -> li
     return findings
 
 
-def metadata(path: Path, file: str, app: Path, roles: set[str]) -> list[Finding]:
-    """Return what is wrong with default.meta."""
+def _element(element: ElementTree.Element, views: set[str]) -> Iterator[str]:
+    """Say what is wrong with the values of one element's attributes."""
+    view = element.get("search_view", element.get("view", ""))
+    if view and view not in views | BUILT_IN_VIEWS:
+        yield f"<{element.tag}> names view {view}, which is not there"
+    if element.tag == "collection" and not element.get("label", "").strip():
+        yield "<collection> has no label"
+    if element.tag == "a" and not re.match(r"[\w/.#?]", element.get("href", "")):
+        yield "<a> has no href"
+    if "color" in element.keys() and not re.fullmatch(r"#?[0-9A-Fa-f]{6}", element.get("color", "")):  # noqa: SIM118  # an element, not a dict
+        yield f"color={element.get('color')} is no color; give six hexadecimal digits"
+    for name, words in _CHOICES.items():
+        if element.get(name, words[0]) not in words:
+            yield f"<{element.tag}> {name}={element.get(name)} is none of {', '.join(words)}"
+    if element.tag in ("view", "saved") and not {"name", "source"} & set(element.keys()):
+        yield f"<{element.tag}> has neither name nor source"
+
+
+def metadata(path: Path, file: str, objects: Mapping[str, set[str]], roles: set[str]) -> list[Finding]:
+    """Return what is wrong with default.meta; `objects`: by kind, the names of what it may speak of."""
     conf, findings = read(path, file)
     for stanza in conf.stanzas.values():
         kind, _, name = stanza.name.partition("/")
+        name = unquote(name)
         if kind and kind not in META:
             findings.append(Finding(file, stanza.line, f"[{stanza.name}]: {kind} is no kind of object"))
-        if kind == "lookups" and name and not (app / "lookups" / name).is_file():
-            findings.append(Finding(file, stanza.line, f"[{stanza.name}]: there is no such lookup file"))
+        elif name and name.split("/")[0] not in objects.get(kind, {name.split("/")[0]}):
+            findings.append(Finding(file, stanza.line, f"[{stanza.name}]: there is no {name} among the app's {kind}"))
         for key, setting in stanza.settings.items():
             if key == "export":
                 fault = (
@@ -82,7 +108,7 @@ def metadata(path: Path, file: str, app: Path, roles: set[str]) -> list[Finding]
 
 
 def _access(value: str, roles: set[str]) -> str:
-    found = re.fullmatch(r"(?:(?:read|write)\s*:\s*\[[^\]]*\]\s*,?\s*)+", value)
+    found = re.fullmatch(r"(?:read|write)\s*:\s*\[[^\]]*\](?:\s*,\s*(?:read|write)\s*:\s*\[[^\]]*\])?", value)
     if not found:
         return f"access = {value[:60]} is not read : [ ROLES ], write : [ ROLES ]"
     named = {name for names in re.findall(r"\[([^\]]*)\]", value) for name in re.split(r"[\s,]+", names) if name}

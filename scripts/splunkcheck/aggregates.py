@@ -14,12 +14,15 @@ avg count dc distinct_count earliest earliest_time estdc first last latest lates
 range rate stdev stdevp sum sumsq values var varp
 """
 AGGREGATES: Final = frozenset(_FUNCTIONS.split())
-_FUNCTION: Final = re.compile(r"[A-Za-z_]+\d*")
+_FUNCTION: Final = re.compile(r"[A-Za-z_]+[\d.]*")
+_PERCENTILE: Final = re.compile(r"(?:p|perc|exactperc|upperperc)(\d+(?:\.\d+)?)")
 _AS: Final = re.compile(rf"\s+AS\s+({NAME})", re.I)
 
 
 def aggregates(walk: Walk, rest: str) -> tuple[list[str], list[str]]:
     """Check a list of aggregates; return the fields they make, and those behind BY."""
+    if rest.rstrip().endswith(","):
+        raise FaultError("it ends with a comma")
     before, by, after = re.match(r"(.*?)(?:\s(BY)\s+(.*))?$", rest, re.I | re.DOTALL).groups()  # type: ignore[union-attr]  # it always matches
     groups = re.findall(NAME, after or "")
     if by and (not groups or re.sub(NAME, "", after).strip(" ,")):
@@ -57,15 +60,22 @@ def _inside(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _of(walk: Walk, function: str, inside: str | None) -> None:
-    if function not in AGGREGATES and not re.fullmatch(r"(?:p|perc|exactperc|upperperc)\d+", function):
+    percentile = _PERCENTILE.fullmatch(function)
+    if function not in AGGREGATES and not percentile:
         raise FaultError(f"{function}() is no aggregate function")
+    if percentile and float(percentile[1]) > 100:
+        raise FaultError(f"{function}() is no percentile: it goes from 0 to 100")
     if not inside and function != "count":
         raise FaultError(f"{function} of what? Give it a field in brackets")
     if inside and inside.startswith("eval("):
         body, end = _inside(inside, len("eval"))
         if end < len(inside):
             raise FaultError(f"{inside[end:]!r} behind eval()")
-        walk.uses(expression(body or ""))
+        used = expression(body or "")
+        walk.uses(used)
+        if (used.kind == "b") != (function in ("count", "c")) and (used.kind == "b" or re.fullmatch(NAME, body or "")):
+            wanted = "a condition goes into count(eval())" if used.kind == "b" else f"count({body}) counts a field"
+            raise FaultError(f"{function}(eval({body})): {wanted}")
     elif inside:
         if not re.fullmatch(NAME, inside):
             raise FaultError(f"{function}({inside}): an expression goes into eval()")

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
-from splunkcheck import access, reference, searches, settings, tables, views
-from splunkcheck.conffile import Conf, read
+from splunkcheck import (
+    access,
+    definition,
+    folder,
+    parsing,
+    reference,
+    roles,
+    scheduling,
+    searches,
+    settings,
+    tables,
+    views,
+)
+from splunkcheck.conffile import Conf, Stanza, read
 from splunkcheck.findings import FaultError, Finding
-from splunkcheck.pipeline import Macro, expand
+from splunkcheck.pipeline import Macro, balanced, expand
 from splunkcheck.searches import World
 
 
@@ -54,12 +68,21 @@ def world(app: App, columns: dict[str, tuple[str, ...]]) -> World:
         if key.startswith("EVAL-")
     }
     indexes = reference.BUILT_IN_INDEXES | app.stanzas("indexes.conf")
-    return World(macros, columns, frozenset(indexes), frozenset(calculated))
+    enabled = {
+        stanza.name
+        for stanza in app.conf("savedsearches.conf").stanzas.values()
+        if not scheduling.on(stanza, "disabled")
+    }
+    types = {
+        stanza.name for stanza in app.conf("eventtypes.conf").stanzas.values() if not scheduling.on(stanza, "disabled")
+    }
+    return World(macros, columns, frozenset(indexes), frozenset(calculated), frozenset(enabled), frozenset(types))
 
 
 def check(root: Path) -> list[Finding]:
     """Return every finding of an app's folder, sorted."""
     app = load(root)
+    app.findings += folder.check(root)
     for name in ("app.conf", "props.conf", "savedsearches.conf"):
         if name not in app.confs:
             app.findings.append(Finding(f"default/{name}", 0, "is not there"))
@@ -68,10 +91,14 @@ def check(root: Path) -> list[Finding]:
     columns, rows, found = tables.check(app.conf("transforms.conf"), root)
     app.findings += found + tables.related(rows, app.stanzas("savedsearches.conf"))
     around = world(app, columns)
+    app.findings += parsing.props(app.conf("props.conf"), app.conf("transforms.conf"), columns, around.used_lookups)
+    scripts = {path.name for path in (root / "bin").glob("*")}
+    app.findings += parsing.transforms(app.conf("transforms.conf"), columns, app.stanzas("collections.conf"), scripts)
     saved = _searches(app, around)
     _views(app, around, saved)
     _unused(app, around)
-    _allowed(app, around.indexes)
+    _tagged(app, around)
+    app.findings += roles.allowed(app.conf("authorize.conf"), around.indexes)
     return sorted(set(app.findings))
 
 
@@ -92,31 +119,56 @@ def _searches(app: App, around: World) -> dict[str, frozenset[str] | None]:
             app.findings += [Finding(conf.file, setting.line, f"[{stanza.name}] {fault}") for fault in faults]
             if conf.name == "savedsearches.conf":
                 saved[stanza.name] = outcome.fields
+                app.findings += _alerts(conf.file, stanza, around, outcome.fields)
     return saved
 
 
+def _alerts(file: str, stanza: Stanza, around: World, fields: frozenset[str] | None) -> Iterator[Finding]:
+    """What an alert looks at in its search's results."""
+    condition, kept = stanza.settings.get("alert_condition"), stanza.settings.get("alert.suppress.fields")
+    if condition:
+        for fault in searches.check(condition.value, around, fields, chained=True).faults:
+            yield Finding(file, condition.line, f"[{stanza.name}] alert_condition: {fault}")
+    if kept and fields is not None:
+        for name in sorted(set(kept.value.replace(",", " ").split()) - fields):
+            text = f"[{stanza.name}] alert.suppress.fields: its search does not end with {name}"
+            yield Finding(file, kept.line, text)
+
+
 def _views(app: App, around: World, saved: dict[str, frozenset[str] | None]) -> None:
-    folder = app.root / "default" / "data" / "ui"
+    place = app.root / "default" / "data" / "ui"
     found = {
-        path.stem: views.read(path, str(path.relative_to(app.root)))
-        for path in sorted((folder / "views").glob("*.xml"))
+        path.stem: definition.read(path, str(path.relative_to(app.root)))
+        for path in sorted((place / "views").glob("*.xml"))
     }
     for view in found.values():
         app.findings += views.check(view, around, saved, found)
-    roles = {name.removeprefix("role_") for name in app.stanzas("authorize.conf")}
+    app.findings += scheduling.led_to(app.conf("savedsearches.conf"), "glasslab", set(found))
+    own = {name.removeprefix("role_") for name in app.stanzas("authorize.conf")}
     app.findings += access.navigation(
-        folder / "nav" / "default.xml", "default/data/ui/nav/default.xml", set(found), set(saved)
+        place / "nav" / "default.xml", "default/data/ui/nav/default.xml", set(found), set(saved)
     )
     if (app.root / "metadata" / "default.meta").is_file():
-        app.findings += access.metadata(
-            app.root / "metadata" / "default.meta", "metadata/default.meta", app.root, roles
-        )
+        objects = {name.removesuffix(".conf"): set(conf.stanzas) for name, conf in app.confs.items()}
+        objects["authorize"] = objects.get("authorize", set()) | own
+        objects |= {"views": set(found), "nav": {path.stem for path in (place / "nav").glob("*.xml")}}
+        objects["lookups"] = {path.name for path in (app.root / "lookups").glob("*")}
+        app.findings += access.metadata(app.root / "metadata/default.meta", "metadata/default.meta", objects, own)
+
+
+def _tagged(app: App, around: World) -> None:
+    for stanza in app.conf("tags.conf").stanzas.values():
+        kind, _, value = stanza.name.partition("=")
+        if kind == "eventtype" and unquote(value) not in around.eventtypes:
+            app.findings.append(
+                Finding("default/tags.conf", stanza.line, f"[{stanza.name}] there is no such event type")
+            )
 
 
 def _unused(app: App, around: World) -> None:
     for name, macro in around.macros.items():
         try:
-            expand(macro.definition, around.macros, around.used_macros)
+            balanced(expand(macro.definition, around.macros, around.used_macros))
         except FaultError as error:
             app.findings.append(
                 Finding("default/macros.conf", app.conf("macros.conf").stanzas[name].line, f"[{name}] {error}")
@@ -130,24 +182,3 @@ def _unused(app: App, around: World) -> None:
                 "default/transforms.conf", app.conf("transforms.conf").stanzas[name].line, f"[{name}] no search uses it"
             )
         )
-
-
-def _allowed(app: App, indexes: frozenset[str]) -> None:
-    conf = app.conf("authorize.conf")
-    for stanza in conf.stanzas.values():
-        for key in ("srchIndexesAllowed", "srchIndexesDefault", "srchIndexesDisallowed"):
-            for index in re.split(r"[;,\s]+", stanza.get(key)):
-                if index and index not in indexes:
-                    app.findings.append(
-                        Finding(
-                            conf.file, stanza.settings[key].line, f"[{stanza.name}] {key}: there is no index {index}"
-                        )
-                    )
-                elif index in ("*", "_*"):
-                    app.findings.append(
-                        Finding(
-                            conf.file,
-                            stanza.settings[key].line,
-                            f"[{stanza.name}] {key} = {index} is more than it needs",
-                        )
-                    )

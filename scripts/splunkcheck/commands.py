@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
-from splunkcheck import fields, values
+from splunkcheck import formats, lookups, options, patterns, searching
 from splunkcheck.aggregates import aggregates
-from splunkcheck.expressions import assignments, expression
+from splunkcheck.expressions import assignments, condition, unquoted
 from splunkcheck.findings import FaultError
 from splunkcheck.pipeline import Command
-from splunkcheck.terms import MODIFIERS, terms
+from splunkcheck.tokens import SUBSEARCH, TOKEN
 from splunkcheck.walk import NAME, Walk
 
-_OPTION: Final = re.compile(r"([a-z_]+)=(\"[^\"]*\"|\S+)\s*")
-# Of each command, what may stand before its fields as NAME=VALUE.
-_OPTIONS: Final[Mapping[str, str]] = {
-    "stats": "allnum delim partitions",
-    "eventstats": "allnum",
-    "streamstats": "current window global allnum reset_before reset_after reset_on_change time_window",
-    "timechart": "span bins limit useother usenull cont partial fixedrange",
-    "chart": "span bins limit useother usenull sep format",
-    "dedup": "keepevents keepempty consecutive",
-    "spath": "input output path",
-    "fillnull": "value",
-    "mvexpand": "limit",
-    "head": "limit null keeplast",
-    "lookup": "local update",
-    "inputlookup": "append start max",
-    "outputlookup": "append create_empty override_if_empty",
-}
-OPTIONS: Final = {name: frozenset(words.split()) for name, words in _OPTIONS.items()}
+Given = dict[str, str]
+# They take a subsearch, and what it gives.
+WITH_SUBSEARCH: Final = frozenset(("append", "appendcols", "join"))
+_LIST: Final = re.compile(rf"{NAME}(?:(?:\s*,\s*|\s+){NAME})*")
+_SORTED: Final = rf"[-+]?\s*(?:(?:num|str|ip|auto)\(({NAME})\)|({NAME}))"
+_TEXT: Final = r'"(?:[^"\\]|\\.)*"'
 
 
 def run(walk: Walk, command: Command) -> None:
@@ -39,118 +27,94 @@ def run(walk: Walk, command: Command) -> None:
     handler = _HANDLERS.get(command.name)
     if handler is None:
         raise FaultError(f"{command.name} is no command, or one that the checker does not know")
-    rest = command.rest
-    if command.name in OPTIONS:
-        rest, options = _options(command.name, rest)
-        if command.name == "spath":
-            _spath(walk, options, rest)
-            return
+    rest, given = command.rest, Given()
+    if command.name in options.OPTIONS:
+        rest, given = options.options(command.name, rest)
+    if command.name in WITH_SUBSEARCH:
+        if len(command.subsearches) != 1 or not rest.endswith(SUBSEARCH):
+            raise FaultError(f"{command.name}: it ends with a subsearch in brackets")
+        rest = rest.removesuffix(SUBSEARCH).strip()
     try:
-        handler(walk, rest)
+        handler(walk, options.kept(command.name, rest), given)
     except FaultError as error:
         raise FaultError(f"{command.name}: {error}") from None
 
 
-def _options(name: str, rest: str) -> tuple[str, dict[str, str]]:
-    options: dict[str, str] = {}
-
-    def take(found: re.Match[str]) -> str:
-        options[found[1]] = found[2].strip('"')
-        return ""
-
-    # Options of aggregates may stand before or behind them; an equals sign inside brackets is an expression's.
-    outside = re.sub(r"\((?:[^()]|\([^()]*\))*\)", lambda found: found[0].replace("=", "\0"), rest)
-    rest = _OPTION.sub(take, outside).replace("\0", "=").strip()
-    unknown = sorted(set(options) - OPTIONS[name])
-    if unknown:
-        raise FaultError(f"{name} has no option {', '.join(unknown)}")
-    return rest, options
+def _search(walk: Walk, rest: str, given: Given) -> None:
+    searching.search(walk, rest)
 
 
-def _search(walk: Walk, rest: str) -> None:
-    found = terms(rest)
-    if not walk.started:
-        kinds = found.kinds or set(fields.of_sourcetypes(found.sourcetypes or fields.VALUES["sourcetype"]))
-        for kind in sorted(found.kinds if found.sourcetypes else ()):
-            if kind not in fields.of_sourcetypes(found.sourcetypes):
-                walk.faults.append(
-                    f"events of kind {kind} are not of sourcetype {' or '.join(sorted(found.sourcetypes))}"
-                )
-        for sourcetype in sorted(found.sourcetypes if found.kinds else ()):
-            if not set(fields.of_sourcetypes([sourcetype])) & found.kinds:
-                walk.faults.append(f"no kind that is searched for is of sourcetype {sourcetype}")
-        if not any(name in ("index", "eventtype") for name, _, _ in found.compared):
-            walk.faults.append("names no index: the first command has to (macro glasslab_index)")
-        walk.known = fields.of_kinds(kinds) | walk.calculated
-    for name, _, value in found.compared:
-        if name == "index" and value not in walk.indexes:
-            walk.faults.append(f"there is no index {value}")
-        elif name in ("earliest", "latest"):
-            walk.faults += [f"{name} = {value} {fault}" for fault in [values.time(value)] if fault]
-        elif name not in MODIFIERS:
-            walk.need(name)
-            walk.compares(name, value)
+def _where(walk: Walk, rest: str, given: Given) -> None:
+    walk.uses(condition(rest))
 
 
-def _where(walk: Walk, rest: str) -> None:
-    walk.uses(expression(rest))
-
-
-def _eval(walk: Walk, rest: str) -> None:
+def _eval(walk: Walk, rest: str, given: Given) -> None:
     for name, used in assignments(rest):
         walk.uses(used)
         walk.make(name)
+        walk.open |= "{" in name and not name.endswith("{}")  # its name is data
 
 
-def _fieldformat(walk: Walk, rest: str) -> None:
+def _fieldformat(walk: Walk, rest: str, given: Given) -> None:
     made = assignments(rest)
     walk.need(*(name for name, _ in made))
     for _, used in made:
         walk.uses(used)
 
 
-def _stats(walk: Walk, rest: str) -> None:
+def _stats(walk: Walk, rest: str, given: Given) -> None:
     made, groups = aggregates(walk, rest)
     walk.known, walk.open = frozenset(groups), False
     walk.make(*made)
 
 
-def _eventstats(walk: Walk, rest: str) -> None:
+def _eventstats(walk: Walk, rest: str, given: Given) -> None:
+    for name in ("reset_before", "reset_after"):
+        if name in given:
+            walk.uses(condition(given[name]))
     made, _ = aggregates(walk, rest)
     walk.make(*made)
 
 
-def _timechart(walk: Walk, rest: str) -> None:
+def _timechart(walk: Walk, rest: str, given: Given) -> None:
     made, groups = aggregates(walk, rest)
+    if len(groups) > 1:
+        raise FaultError(f"it takes one field behind BY, not {', '.join(groups)}")
     walk.known, walk.open = frozenset(("_time",)), bool(groups)
     walk.make(*made)
 
 
-def _sort(walk: Walk, rest: str) -> None:
-    rest = re.sub(r"^\d+\s+", "", rest)
-    found = [inner or plain for inner, plain in re.findall(rf"(?:num|str|ip|auto)\(({NAME})\)|({NAME})", rest)]
-    if not found:
-        raise FaultError("by what?")
-    walk.need(*found)
+def _chart(walk: Walk, rest: str, given: Given) -> None:
+    made, groups = aggregates(walk, re.sub(r"\sOVER\s+(\S+)(\s+BY\b)?", r" BY \1", rest, flags=re.I))
+    if not 1 <= len(groups) <= 2:
+        raise FaultError(f"it takes one or two fields (OVER, BY), not {len(groups)}")
+    walk.known, walk.open = frozenset(groups[:1]), len(groups) > 1
+    walk.make(*made)
 
 
-def _names(rest: str, least: int = 1) -> list[str]:
-    found = re.findall(NAME, rest)
-    if len(found) < least or re.sub(NAME, "", rest).strip(" ,\n"):
+def _sort(walk: Walk, rest: str, given: Given) -> None:
+    body = re.sub(r"\s+(?:d|desc|a|asc)$", "", re.sub(r"^limit=\d+\s+", "", rest))
+    if not re.fullmatch(rf"{_SORTED}(?:[\s,]+{_SORTED})*", body):
+        raise FaultError(f"{body[:40]!r} is no list of fields, each with a - before it where the largest comes first")
+    walk.need(*(inner or plain for inner, plain in re.findall(_SORTED, body)))
+
+
+def _names(rest: str) -> list[str]:
+    if not _LIST.fullmatch(rest.strip()):
         raise FaultError(f"{rest[:40]!r} is no list of fields")
-    return found
+    return re.findall(NAME, rest)
 
 
-def _table(walk: Walk, rest: str) -> None:
+def _table(walk: Walk, rest: str, given: Given) -> None:
     names = _names(rest)
     walk.need(*names)
     if not any("*" in name for name in names):
         walk.known, walk.open = frozenset(name.strip("\"'") for name in names), False
 
 
-def _fields(walk: Walk, rest: str) -> None:
+def _fields(walk: Walk, rest: str, given: Given) -> None:
     keep = not rest.startswith("-")
-    names = _names(rest.lstrip("+- "))
+    names = _names(re.sub(r"^[-+]\s*", "", rest))
     walk.need(*names)
     if keep:
         walk.known = frozenset(name.strip("\"'") for name in names) | {"_time", "_raw"}
@@ -158,83 +122,143 @@ def _fields(walk: Walk, rest: str) -> None:
         walk.known -= {name.strip("\"'") for name in names}
 
 
-def _named(walk: Walk, rest: str) -> None:
-    walk.need(*_names(re.sub(r"^\d+\s+", "", rest)))
+def _named(walk: Walk, rest: str, given: Given) -> None:
+    walk.need(*_names(rest))
 
 
-def _rename(walk: Walk, rest: str) -> None:
-    pairs = re.findall(rf"({NAME})\s+AS\s+({NAME})", rest, re.I)
-    if not pairs or re.sub(rf"{NAME}\s+AS\s+{NAME}", "", rest, flags=re.I).strip(" ,\n"):
+def _dedup(walk: Walk, rest: str, given: Given) -> None:
+    before, by, after = re.match(r"(.*?)(?:\s+(sortby)\b\s*(.*))?$", rest, re.DOTALL).groups()  # type: ignore[union-attr]  # it always matches
+    walk.need(*_names(before))
+    if by:
+        _sort(walk, after, given)
+
+
+def _rename(walk: Walk, rest: str, given: Given) -> None:
+    pair = rf"({NAME})\s+AS\s+({NAME})"
+    if not re.fullmatch(rf"{pair}(?:(?:\s*,\s*|\s+){pair})*", rest, re.I):
         raise FaultError(f"{rest[:40]!r}: give FIELD AS NAME")
-    walk.need(*(old for old, _ in pairs))
-    walk.known -= {old.strip("\"'") for old, _ in pairs}
-    walk.make(*(new for _, new in pairs))
+    for old, new in [(old.strip("\"'"), new.strip("\"'")) for old, new in re.findall(pair, rest, re.I)]:
+        if old.count("*") != new.count("*"):
+            raise FaultError(f"{old} AS {new}: as many stars on one side as on the other")
+        walk.need(old)
+        pattern = re.compile("(.*)".join(map(re.escape, old.split("*"))))
+        found = {name: match for name in walk.known if (match := pattern.fullmatch(name))}
+        walk.known -= set(found) | {old}
+        parts = new.split("*")
+        walk.make(
+            *("".join(a + b for a, b in zip(parts, (*match.groups(), ""), strict=True)) for match in found.values())
+        )
+        walk.make(*([] if "*" in new else [new]))
 
 
-def _spath(walk: Walk, options: dict[str, str], rest: str) -> None:
-    path = options.get("path") or rest
-    if not path:
-        raise FaultError("spath: give path=")
-    if options.get("input"):
-        walk.need(options["input"])
-    elif not walk.open:
+def _spath(walk: Walk, rest: str, given: Given) -> None:
+    path = given.get("path") or rest
+    if ("path" in given and rest) or re.search(r"\s", rest.strip('"')):
+        raise FaultError(f"{rest[:40]!r} is left over: it takes input=, output= and one path")
+    if path.count("{") != path.count("}"):
+        raise FaultError(f"the path {path} has a bracket without its partner")
+    if given.get("output") and not path:
+        raise FaultError("output= wants a path= too")
+    if given.get("input"):
+        walk.need(given["input"])
+    elif path and not walk.open:
         walk.need(path)
-    walk.make(options.get("output") or path)
+    if path:
+        walk.make(given.get("output") or path)
+    else:  # every key of the JSON becomes a field
+        walk.open = True
 
 
-def _lookup(walk: Walk, rest: str) -> None:
-    table, columns = _table_of(walk, rest)
-    body = rest.split(None, 1)[1] if len(rest.split(None, 1)) > 1 else ""
-    matched, _, output = re.match(r"(.*?)(?:\s(OUTPUT|OUTPUTNEW)\s+(.*))?$", body, re.DOTALL).groups()  # type: ignore[union-attr]  # it always matches
-    for part, inward in ((matched, True), (output or "", False)):
-        for name, _, alias in re.findall(rf"({NAME})(\s+AS\s+({NAME}))?", part, re.I):
-            if name.strip("\"'") not in columns:
-                raise FaultError(f"{table} has no column {name}; it has {', '.join(columns)}")
-            if inward:
-                walk.need(alias or name)
-            else:
-                walk.make(alias or name)
-    if not matched.strip():
-        raise FaultError(f"{table} by which field?")
-    if not output:
-        walk.make(*columns)
+def _rex(walk: Walk, rest: str, given: Given) -> None:
+    walk.need(given.get("field", "_raw"))
+    if not re.fullmatch(_TEXT, rest):
+        raise FaultError(f"{rest[:40]!r}: give one regular expression in quotes")
+    text = unquoted(rest)
+    if "mode" in given:
+        if fault := formats.sed(text):
+            raise FaultError(f"{text[:40]!r} {fault}")
+        return
+    if fault := patterns.fault(text):
+        raise FaultError(f"{text[:40]!r} {fault}")
+    if not patterns.names(text):
+        raise FaultError(f"{text[:40]!r} makes no field: it has no named group, (?<name>...)")
+    walk.make(*patterns.names(text), *([given["offset_field"]] if "offset_field" in given else []))
 
 
-def _table_of(walk: Walk, rest: str) -> tuple[str, tuple[str, ...]]:
-    table = rest.split()[0] if rest.split() else ""
-    if table not in walk.lookups:
-        raise FaultError(f"there is no lookup {table or 'named'}; there is {', '.join(sorted(walk.lookups))}")
-    walk.used_lookups.add(table)
-    return table, walk.lookups[table]
+def _regex(walk: Walk, rest: str, given: Given) -> None:
+    found = re.fullmatch(rf"(?:({NAME})\s*!?=\s*)?({_TEXT})", rest)
+    if not found:
+        raise FaultError(f'{rest[:40]!r}: give FIELD="REGULAR EXPRESSION"')
+    walk.need(found[1] or "_raw")
+    if fault := patterns.fault(unquoted(found[2])):
+        raise FaultError(f"{found[2][:40]} {fault}")
 
 
-def _inputlookup(walk: Walk, rest: str) -> None:
-    _, columns = _table_of(walk, rest)
-    if walk.started:
-        raise FaultError("it begins a search")
-    walk.known, walk.open = frozenset(), False
-    walk.make(*columns)
+def _bin(walk: Walk, rest: str, given: Given) -> None:
+    found = re.fullmatch(rf"({NAME})(?:\s+AS\s+({NAME}))?", rest, re.I)
+    if not found:
+        raise FaultError(f"{rest[:40]!r}: of which field?")
+    walk.need(found[1])
+    walk.make(found[2] or found[1])
 
 
-def _outputlookup(walk: Walk, rest: str) -> None:
-    _, columns = _table_of(walk, rest)
-    walk.need(*columns)
+def _top(walk: Walk, rest: str, given: Given) -> None:
+    names = _names(re.sub(r"\sby\s", " ", re.sub(r"^\d+\s+", "", rest), flags=re.I))
+    walk.need(*names)
+    walk.known, walk.open = frozenset(name.strip("\"'") for name in names), False
+    walk.make(given.get("countfield", "count"), given.get("percentfield", "percent"))
 
 
-def _head(walk: Walk, rest: str) -> None:
-    if not re.fullmatch(r"\d*", rest):
-        raise FaultError(f"{rest!r} is no number")
+def _head(walk: Walk, rest: str, given: Given) -> None:
+    if rest and TOKEN not in rest:
+        walk.uses(condition(rest))
 
 
-def _fillnull(walk: Walk, rest: str) -> None:
+def _fillnull(walk: Walk, rest: str, given: Given) -> None:
     if rest:
         walk.need(*_names(rest))
 
 
-_HANDLERS: Final[dict[str, Callable[[Walk, str], None]]] = {
+def _mvexpand(walk: Walk, rest: str, given: Given) -> None:
+    if len(_names(rest)) > 1:
+        raise FaultError(f"{rest[:40]!r}: it takes one field")
+    walk.need(rest)
+
+
+def _begin(walk: Walk, rest: str, given: Given) -> None:
+    if walk.started:
+        raise FaultError("it begins a search")
+    walk.known, walk.open = frozenset(("_time",)), bool(rest)
+
+
+def _saved(walk: Walk, rest: str, given: Given) -> None:
+    found = re.match(rf"({_TEXT}|\S+)", rest)
+    name = found[1].strip('"') if found else ""
+    if name not in walk.searches:
+        raise FaultError(f"there is no saved search {name or 'named'}")
+    _begin(walk, "open", given)
+
+
+def _format(walk: Walk, rest: str, given: Given) -> None:
+    walk.open = True
+
+
+def _return(walk: Walk, rest: str, given: Given) -> None:
+    names = re.sub(r"^\d+\s+", "", rest)
+    walk.need(*(name for name in re.split(r"[\s,]+", re.sub(r"\w+=", "", names)) if name))
+
+
+def _append(walk: Walk, rest: str, given: Given) -> None:
+    if rest:
+        raise FaultError(f"{rest[:40]!r} stands before the subsearch")
+
+
+_HANDLERS: Final[dict[str, Callable[[Walk, str, Given], None]]] = {
     "search": _search, "where": _where, "eval": _eval, "fieldformat": _fieldformat, "stats": _stats,
-    "eventstats": _eventstats, "streamstats": _eventstats, "timechart": _timechart, "chart": _timechart, "sort": _sort,
-    "table": _table, "fields": _fields, "dedup": _named, "rename": _rename, "spath": _named, "lookup": _lookup,
-    "inputlookup": _inputlookup, "outputlookup": _outputlookup, "head": _head, "tail": _head, "mvexpand": _named,
-    "fillnull": _fillnull,
+    "eventstats": _eventstats, "streamstats": _eventstats, "timechart": _timechart, "chart": _chart, "sort": _sort,
+    "table": _table, "fields": _fields, "dedup": _dedup, "rename": _rename, "spath": _spath, "lookup": lookups.lookup,
+    "inputlookup": lookups.inputlookup, "outputlookup": lookups.outputlookup, "head": _head, "tail": _head,
+    "mvexpand": _mvexpand, "fillnull": _fillnull, "rex": _rex, "regex": _regex, "bin": _bin, "top": _top, "rare": _top,
+    "makeresults": _begin, "savedsearch": _saved, "append": _append, "appendcols": _append, "join": _named,
+    "format": _format, "return": _return,
 }  # fmt: skip

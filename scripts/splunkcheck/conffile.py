@@ -6,6 +6,7 @@ over in silence: a line that sets nothing, a stanza or a key given twice, a back
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ class Conf:
 def read(path: Path, file: str, name: str = "") -> tuple[Conf, list[Finding]]:
     """Return a .conf file and what is wrong with its form; `file` is how findings name it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
         return Conf(name or path.name, file), [Finding(file, 0, "not UTF-8")]
     return parse(text, file, name or path.name)
@@ -59,12 +60,24 @@ def parse(text: str, file: str, name: str) -> tuple[Conf, list[Finding]]:
     if text.startswith("\N{ZERO WIDTH NO-BREAK SPACE}"):
         findings.append(Finding(file, 1, "begins with a byte order mark; save it without"))
         text = text[1:]
+    if "\r" in text:
+        number = text[: text.index("\r")].count("\n") + 1
+        findings.append(
+            Finding(
+                file,
+                number,
+                "a carriage return; end lines with a line feed alone: behind a backslash it ends the value",
+            )
+        )
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     current: Stanza | None = None
     lines = iter(enumerate(text.split("\n"), start=1))
     for number, line in lines:
         stripped = line.strip()
         if line != line.rstrip() and stripped.endswith("\\"):
             findings.append(Finding(file, number, "a blank behind a backslash: the value ends here"))
+        if odd := _odd(line):
+            findings.append(Finding(file, number, odd))
         if not stripped or stripped.startswith("#"):
             continue
         if stripped.startswith("["):
@@ -82,6 +95,16 @@ def parse(text: str, file: str, name: str) -> tuple[Conf, list[Finding]]:
         else:
             current.settings[key] = Setting(value, number)
     return conf, findings
+
+
+def _odd(line: str) -> str:
+    """Say which letter of a line nobody sees: a control character, or one without a width."""
+    for letter in "" if line.isascii() and line.replace("\t", " ").isprintable() else line:
+        if letter != "\t" and unicodedata.category(letter) in ("Cc", "Cf"):
+            return (
+                f"U+{ord(letter):04X} ({unicodedata.name(letter, 'a control character')}) is in it, which nobody sees"
+            )
+    return ""
 
 
 def _header(conf: Conf, stripped: str, number: int) -> tuple[Stanza, str]:
@@ -104,5 +127,9 @@ def _continued(value: str, lines: Iterator[tuple[int, str]], file: str, findings
         number, line = following
         if line != line.rstrip() and line.rstrip().endswith("\\"):
             findings.append(Finding(file, number, "a blank behind a backslash: the value ends here"))
+        if line.lstrip().startswith("#"):
+            findings.append(Finding(file, number, "a comment within a continued value is a part of it"))
+        if odd := _odd(line):
+            findings.append(Finding(file, number, odd))
         parts.append(line)
     return "\n".join(parts).strip()

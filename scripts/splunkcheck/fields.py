@@ -24,6 +24,10 @@ VALUES: Final[dict[str, frozenset[str]]] = {
     "inside_sandbox": BOOLEANS, "is_error": BOOLEANS, "refused": BOOLEANS, "estimated": BOOLEANS,
     "instructions_changed": BOOLEANS, "whole": BOOLEANS,
 }  # fmt: skip
+# The fields that are numbers: a text never is more or less than one.
+NUMBERS: Final = frozenset(
+    ("seq", "clock", "step", "turns", "cost", "bytes", "duration_ms", "prompt_tokens", "completion_tokens", "_time")
+)
 # What is inside the fields that are objects or lists of objects. Where the names are data, anything may stand.
 _INSIDE: Final = {
     "tokens": "prompt completion reasoning total",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from splunkcheck.findings import FaultError
+from splunkcheck.tokens import SUBSEARCH
 
 _PAIRS: Final = {"(": ")", "[": "]", "{": "}"}
 _MACRO: Final = re.compile(r"`([^`]*)`")
 _CALL: Final = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _DEEPEST: Final = 10
+_PLAIN: Final = re.compile(r"""[^"'()\[\]{}|]+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +76,41 @@ def expand(text: str, macros: Mapping[str, Macro], used: set[str], depth: int = 
             definition = definition.replace(f"${name}$", value)
         return expand(definition, macros, used, depth + 1)
 
-    pieces = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    pieces = re.split(r'("(?:[^"\\]|\\.)*"|```.*?```)', text, flags=re.DOTALL)
+    pieces[1::2] = [" " if piece.startswith("`") else piece for piece in pieces[1::2]]  # a comment
     for number in range(0, len(pieces), 2):
+        if "```" in pieces[number]:
+            raise FaultError("a comment is not closed: ``` is due")
         if pieces[number].count("`") % 2:
             raise FaultError("a backtick has no partner")
         pieces[number] = _MACRO.sub(called, pieces[number])
     return "".join(pieces)
 
 
-def split(text: str) -> list[Command]:
+def plain(text: str) -> None:
+    """Raise FaultError for a letter outside quotes that looks like one of SPL's, and is another."""
+    for letter in re.sub(r""""(?:[^"\\]|\\.)*"|'[^']*'""", "", text):
+        if not letter.isascii() and unicodedata.category(letter) in ("Zs", "Cf", "Pd", "Pi", "Pf", "Cc", "Sm"):
+            name = unicodedata.name(letter, "without a name")
+            raise FaultError(f"U+{ord(letter):04X} ({name}) stands outside quotes; write it in ASCII")
+
+
+def balanced(text: str) -> None:
+    """Raise FaultError for a bracket or a quote of a part of a search without its partner."""
+    stack: list[str] = []
+    for letter in re.sub(r'"(?:[^"\\]|\\.)*"', "", text):
+        if letter == '"':
+            raise FaultError("a quote is not closed")
+        if letter in _PAIRS:
+            stack.append(letter)
+        elif letter in _PAIRS.values() and (not stack or _PAIRS[stack.pop()] != letter):
+            raise FaultError(f"{letter!r} closes nothing")
+    if stack:
+        raise FaultError(f"{stack[-1]!r} is not closed")
+
+
+@functools.lru_cache(maxsize=512)
+def split(text: str) -> tuple[Command, ...]:
     """Cut a search into commands. Raises FaultError for brackets and quotes without a partner, and an empty command."""
     parts: list[tuple[str, list[str]]] = [("", [])]
     stack: list[str] = []
@@ -91,7 +121,9 @@ def split(text: str) -> list[Command]:
             end = _quoted(text, position)
             piece, position = text[position:end], end
         else:
-            piece, position = letter, position + 1
+            run = _PLAIN.match(text, position)
+            piece = run[0] if run else letter
+            position += len(piece)
             if letter in _PAIRS:
                 stack.append(letter)
                 subsearch = position if letter == "[" and stack.count("[") == 1 else subsearch
@@ -104,7 +136,7 @@ def split(text: str) -> list[Command]:
                 stack.pop()
                 if letter == "]" and "[" not in stack:
                     parts[-1][1].append(text[subsearch : position - 1])
-                    piece = "x" if not stack else ""
+                    piece = f" {SUBSEARCH} "
         if piece == "|" and not stack:
             parts.append(("", []))
         elif "[" not in stack:
@@ -115,7 +147,7 @@ def split(text: str) -> list[Command]:
         parts = parts[1:]  # `| inputlookup`: a search may begin with a pipe
     elif text.strip() and not re.match(r"(?:search|savedsearch)\b|\w+\s*!?=|\(|\"", text.strip()):
         raise FaultError(f"begins with {text.split()[0]!r}; give search, or a pipe before it")
-    return [_command(body, tuple(inner), number == 0) for number, (body, inner) in enumerate(parts)]
+    return tuple(_command(body, tuple(inner), number == 0) for number, (body, inner) in enumerate(parts))
 
 
 def _command(body: str, inner: tuple[str, ...], first: bool) -> Command:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from splunkcheck import commands
 from splunkcheck.findings import FaultError
-from splunkcheck.pipeline import Macro, expand, split
+from splunkcheck.pipeline import Macro, expand, plain, split
+from splunkcheck.tokens import taken
 from splunkcheck.walk import Walk
 
 
@@ -20,6 +20,8 @@ class World:
     lookups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     indexes: frozenset[str] = frozenset()
     calculated: frozenset[str] = frozenset()
+    searches: frozenset[str] = frozenset()
+    eventtypes: frozenset[str] = frozenset()
     used_macros: set[str] = field(default_factory=set)
     used_lookups: set[str] = field(default_factory=set)
 
@@ -33,14 +35,17 @@ class Outcome:
     fields: frozenset[str] | None = None
 
 
-def check(text: str, world: World) -> Outcome:
-    """Check one search."""
+def check(text: str, world: World, begin: frozenset[str] | None = None, *, chained: bool = False) -> Outcome:
+    """Check one search. `chained`: it goes on where another ended, with the fields `begin` (None: not known)."""
     outcome = Outcome()
     try:
-        text = expand(text, world.macros, world.used_macros)
-        outcome.tokens = set(re.findall(r"\$([\w.]+)\$", text))
-        walk = Walk(world.lookups, world.indexes, world.calculated)
-        for command in split(re.sub(r"\$[\w.]+\$", "x", text)):
+        text, outcome.tokens = taken(expand(text, world.macros, world.used_macros))
+        plain(text)
+        walk = Walk(world.lookups, world.indexes, world.calculated, world.searches, world.eventtypes)
+        if chained:
+            walk.started, walk.known, walk.open = True, begin or frozenset(), begin is None
+            text = text if text.lstrip().startswith("|") else f"| {text}"
+        for command in split(text):
             try:
                 commands.run(walk, command)
             except FaultError as error:  # the fields behind a command that cannot be read are not known
@@ -50,6 +55,9 @@ def check(text: str, world: World) -> Outcome:
             for inner in command.subsearches:
                 found = check(inner, world)
                 walk.faults += [f"subsearch: {fault}" for fault in found.faults]
+                if command.name in commands.WITH_SUBSEARCH:
+                    walk.open |= found.fields is None
+                    walk.make(*(found.fields or ()))
         world.used_lookups |= walk.used_lookups
         outcome.faults = list(dict.fromkeys(walk.faults))
         outcome.fields = None if walk.open else walk.known

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from splunkcheck import fields, reference, values
+from splunkcheck import indexes, reference, roles, scheduling, settingtypes, values
 from splunkcheck.conffile import Conf, Stanza
-from splunkcheck.expressions import assignments
+from splunkcheck.expressions import assignments, expression
 from splunkcheck.findings import FaultError, Finding
 
 
@@ -48,20 +48,23 @@ def _stanza(conf: Conf, stanza: Stanza) -> Iterator[Finding]:
             yield Finding(
                 conf.file, setting.line, f"[{stanza.name}] {key} is no setting of {conf.name}{_like(keys, key)}"
             )
-        elif not setting.value and kind not in (reference.TEXT,):
+        elif not setting.value and kind != settingtypes.TEXT:
             yield Finding(conf.file, setting.line, f"[{stanza.name}] {key} is empty")
-        elif fault := values.fault(kind, setting.value) if kind != reference.EVAL else _eval(setting.value):
+        elif fault := values.fault(kind, setting.value) if kind != settingtypes.EVAL else _eval(setting.value, key):
             yield Finding(conf.file, setting.line, f"[{stanza.name}] {key} = {setting.value[:60]} {fault}")
 
 
-def _like(keys: reference.Keys, key: str) -> str:
+def _like(keys: settingtypes.Keys, key: str) -> str:
     same = [known for known in keys if known.lower() == key.lower()]
     return f"; it is written {same[0]}" if same else ""
 
 
-def _eval(value: str) -> str:
+def _eval(value: str, key: str = "") -> str:
     try:
-        assignments(f"x={value}")
+        if key == "validation":  # of a macro's arguments: a condition, or a text that says what is wrong
+            expression(re.sub(r"\$[\w-]+\$", "x", value))
+        else:
+            assignments(value if key == "INGEST_EVAL" else f"x={value}")
     except FaultError as error:
         return f"is no expression: {error}"
     return ""
@@ -83,45 +86,6 @@ def _app(conf: Conf) -> Iterator[Finding]:
         yield Finding(conf.file, stanza["ui"].line, "[ui] has no label")
 
 
-def _indexes(conf: Conf) -> Iterator[Finding]:
-    for stanza in conf.stanzas.values():
-        places = [stanza.get(key) for key in ("homePath", "coldPath", "thawedPath")]
-        if len(set(places)) < len(places):
-            yield Finding(
-                conf.file, stanza.line, f"[{stanza.name}] homePath, coldPath and thawedPath are not three places"
-            )
-        for key in ("frozenTimePeriodInSecs", "maxTotalDataSizeMB"):
-            if stanza.get(key) in ("0", "00"):
-                yield Finding(conf.file, stanza.settings[key].line, f"[{stanza.name}] {key} = 0 keeps nothing")
-        if stanza.get("thawedPath").startswith("volume:"):
-            yield Finding(conf.file, stanza.line, f"[{stanza.name}] thawedPath may not be in a volume")
-
-
-def _props(conf: Conf) -> Iterator[Finding]:
-    stored = fields.VALUES["sourcetype"]
-    for stanza in conf.stanzas.values():
-        plain = not stanza.name.startswith(("source::", "host::")) and stanza.name != "default"
-        if plain and stanza.name not in stored:
-            yield Finding(conf.file, stanza.line, f"[{stanza.name}] is no sourcetype of the vocabulary")
-        breaker = stanza.settings.get("LINE_BREAKER")
-        if breaker and not values.regex(breaker.value) and not re.compile(breaker.value).groups:
-            yield Finding(
-                conf.file, breaker.line, f"[{stanza.name}] LINE_BREAKER has no group: it says where a line ends"
-            )
-        for key, setting in stanza.settings.items():
-            if key.startswith("EXTRACT-") and not re.search(r"\(\?P?<[A-Za-z]", setting.value):
-                yield Finding(conf.file, setting.line, f"[{stanza.name}] {key} has no named group: it makes no field")
-        cut = stanza.settings.get("TRUNCATE")
-        if cut and re.fullmatch(r"\d+", cut.value) and 0 < int(cut.value) < 1_000_000:
-            yield Finding(conf.file, cut.line, f"[{stanza.name}] TRUNCATE = {cut.value} cuts a trace frame of 1 MB")
-        if plain and stanza.get("KV_MODE") != "json":
-            yield Finding(
-                conf.file, stanza.line, f"[{stanza.name}] KV_MODE is not json: its frames would have no fields"
-            )
-    for missing in sorted(stored - set(conf.stanzas)):
-        yield Finding(conf.file, 0, f"sourcetype {missing} of the vocabulary has no stanza")
-
-
 def _macros(conf: Conf) -> Iterator[Finding]:
     for stanza in conf.stanzas.values():
         count = int(found[1]) if (found := re.search(r"\((\d+)\)$", stanza.name)) else 0
@@ -131,43 +95,42 @@ def _macros(conf: Conf) -> Iterator[Finding]:
             yield Finding(
                 conf.file, stanza.line, f"[{stanza.name}] takes {count} arguments and args names {len(names)}"
             )
+        if "errormsg" in stanza.settings and "validation" not in stanza.settings:
+            yield Finding(conf.file, stanza.line, f"[{stanza.name}] errormsg is never shown: there is no validation")
+        if values.true(stanza.get("iseval")) and (fault := _eval(re.sub(r"\$[\w-]+\$", "x", stanza.get("definition")))):
+            yield Finding(conf.file, stanza.line, f"[{stanza.name}] iseval, and its definition {fault}")
         for name in sorted(used - set(names)):
             yield Finding(conf.file, stanza.line, f"[{stanza.name}] ${name}$ is none of its arguments")
         for name in sorted(set(names) - used):
             yield Finding(conf.file, stanza.line, f"[{stanza.name}] its argument {name} is never used")
 
 
-def _saved(conf: Conf) -> Iterator[Finding]:
-    for stanza in conf.stanzas.values():
-        scheduled = stanza.get("enableSched", "0").lower() in ("1", "true", "t", "yes", "y")
-        if scheduled != ("cron_schedule" in stanza.settings):
-            yield Finding(conf.file, stanza.line, f"[{stanza.name}] enableSched and cron_schedule go together")
-        for key in ("dispatch.earliest_time", "dispatch.latest_time"):
-            if key not in stanza.settings:
-                yield Finding(conf.file, stanza.line, f"[{stanza.name}] has no {key}: it would search all of time")
-
-
 def _events(conf: Conf) -> Iterator[Finding]:
+    called = {
+        stanza.name: set(re.findall(r'\beventtype\s*=\s*"?([\w-]+)', stanza.get("search")))
+        for stanza in conf.stanzas.values()
+    }
     for stanza in conf.stanzas.values():
-        if re.search(r"[|\[`]", re.sub(r'"[^"]*"', "", stanza.get("search"))):
+        if re.search(r"[|\[]", re.sub(r'"[^"]*"', "", stanza.get("search"))):
             yield Finding(
-                conf.file, stanza.line, f"[{stanza.name}] an event type's search has no pipe, subsearch or macro"
+                conf.file, stanza.line, f"[{stanza.name}] an event type's search has no pipe and no subsearch"
             )
+        reached, todo = set[str](), [stanza.name]
+        while todo:
+            new = called.get(todo.pop(), set()) - reached
+            reached |= new
+            todo += new
+        if stanza.name in reached:
+            yield Finding(conf.file, stanza.line, f"[{stanza.name}] its search is made of itself (eventtype=)")
 
 
-def _roles(conf: Conf) -> Iterator[Finding]:
-    roles = [stanza for stanza in conf.stanzas.values() if stanza.name.startswith("role_")]
-    own = {stanza.name.removeprefix("role_") for stanza in roles}
-    for stanza in roles:
-        for role in re.split(r"[;,\s]+", stanza.get("importRoles")):
-            if role and role not in own:
-                word = "may do more than it needs" if role in reference.BUILT_IN_ROLES else "does not exist"
-                yield Finding(conf.file, stanza.line, f"[{stanza.name}] imports {role}, which {word}")
-        if "srchIndexesAllowed" not in stanza.settings:
-            yield Finding(conf.file, stanza.line, f"[{stanza.name}] has no srchIndexesAllowed")
+def _tags(conf: Conf) -> Iterator[Finding]:
+    for stanza in conf.stanzas.values():
+        if not stanza.settings:
+            yield Finding(conf.file, stanza.line, f"[{stanza.name}] has no tag")
 
 
 _MORE: Final[dict[str, Callable[[Conf], Iterator[Finding]]]] = {
-    "app.conf": _app, "indexes.conf": _indexes, "props.conf": _props, "macros.conf": _macros,
-    "savedsearches.conf": _saved, "eventtypes.conf": _events, "authorize.conf": _roles,
+    "app.conf": _app, "indexes.conf": indexes.check, "macros.conf": _macros, "tags.conf": _tags,
+    "savedsearches.conf": scheduling.check, "eventtypes.conf": _events, "authorize.conf": roles.check,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 from splunkcheck.conffile import Conf
@@ -14,18 +15,33 @@ Rows = list[dict[str, str]]
 def read(path: Path, file: str) -> tuple[tuple[str, ...], Rows, list[Finding]]:
     """Return a CSV file's columns and rows, and what is wrong with its form."""
     try:
-        lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True))
+        text = path.read_bytes().decode("utf-8")
+        if "\r" in text.replace("\r\n", "\n"):
+            return (
+                (),
+                [],
+                [Finding(file, 0, "its lines end with a carriage return alone; Splunk takes them for one line")],
+            )
+        if "\0" in text:
+            return (), [], [Finding(file, text[: text.index("\0")].count("\n") + 1, "a NUL byte is in it")]
+        lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         return (), [], [Finding(file, 0, f"no CSV in UTF-8: {error}")]
     if not lines or not all(name.strip() == name and name for name in lines[0]):
         return (), [], [Finding(file, 1, "no header, or a column without a name")]
     columns, findings, rows = tuple(lines[0]), [], []
+    if len(lines) == 1:
+        findings.append(Finding(file, 1, "has a header and no row"))
     if len(set(columns)) < len(columns):
         findings.append(Finding(file, 1, "a column's name is there twice"))
     seen: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(lines[1:], start=2):
         if len(line) != len(columns):
             findings.append(Finding(file, number, f"{len(line)} values under {len(columns)} columns"))
+        elif any('"' in value and value in text and f'"{value}' not in text for value in line):
+            findings.append(
+                Finding(file, number, 'a quote within a value: put the value in quotes, and write its own as ""')
+            )
         elif any(value != value.strip() for value in line):
             findings.append(Finding(file, number, "a value begins or ends with a blank"))
         elif tuple(line) in seen:

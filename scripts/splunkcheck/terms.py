@@ -8,7 +8,7 @@ from typing import Final
 
 from splunkcheck import fields
 from splunkcheck.findings import FaultError
-from splunkcheck.tokens import tokens
+from splunkcheck.tokens import SUBSEARCH, tokens
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<sign><=|>=|!=|[=<>(),])|"(?P<string>(?:[^"\\]|\\.)*)"|(?P<word>[^\s()=<>!,"|]+))"""
@@ -16,7 +16,7 @@ _TOKEN: Final = re.compile(
 _COMPARE: Final = ("=", "!=", "<", ">", "<=", ">=")
 # Not fields: what limits the search itself.
 MODIFIERS: Final = frozenset(
-    ("earliest", "latest", "_index_earliest", "_index_latest", "index", "splunk_server", "eventtype")
+    ("earliest", "latest", "_index_earliest", "_index_latest", "index", "splunk_server", "eventtype", "tag")
 )
 
 
@@ -84,6 +84,8 @@ class _Parser:
             if self.peek(-1)[0] not in ("word", "string"):
                 raise FaultError(f"{text} is compared with nothing")
             self.compare(text, self.peek(-2)[1], self.peek(-1)[1])
+        elif text == SUBSEARCH:
+            self.at += 1
         else:
             raise FaultError(f"{text!r} is a bare word: it searches the raw text; compare a field with it")
 

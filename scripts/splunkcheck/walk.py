@@ -8,6 +8,7 @@ from typing import Final
 
 from splunkcheck import fields
 from splunkcheck.expressions import Used
+from splunkcheck.tokens import TOKEN
 
 # A field's name in a list of fields, quoted or not.
 NAME: Final = r"(?:\"[^\"]+\"|'[^']+'|[A-Za-z_*][\w.{}*:-]*)"
@@ -20,6 +21,8 @@ class Walk:
     lookups: Mapping[str, tuple[str, ...]]
     indexes: frozenset[str]
     calculated: frozenset[str]
+    searches: frozenset[str] = frozenset()
+    eventtypes: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()
     open: bool = False
     made: set[str] = field(default_factory=set)
@@ -32,7 +35,7 @@ class Walk:
         for name in names:
             bare = name.strip("\"'")
             problem = fields.fault(bare, self.known)
-            if problem and not self.open:
+            if problem and not self.open and TOKEN not in bare:
                 where = "of the events that are searched for" if not self.started else "left at this command"
                 self.faults.append(f"{problem} {where}")
 
@@ -45,11 +48,13 @@ class Walk:
         """Check an expression's fields and the texts they are compared with."""
         self.need(*used.fields)
         for name, value in used.compared:
-            self.compares(name, value)
+            self.compares(name, value, wild=False)
 
-    def compares(self, name: str, value: str) -> None:
-        """Say whether a field of the events ever has that value."""
-        if name in fields.VALUES and name not in self.made and not fields.matching(name, value):
+    def compares(self, name: str, value: str, *, wild: bool = True) -> None:
+        """Say whether a field of the events ever has that value; `wild`: a star in it stands for anything."""
+        if name not in fields.VALUES or name in self.made or TOKEN in value:
+            return
+        if not fields.matching(name, value) if wild else value not in fields.VALUES[name]:
             self.faults.append(f"{name} is never {value!r}; {_near(name, value)}")
 
 

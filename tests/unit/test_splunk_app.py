@@ -16,7 +16,43 @@ ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "roles/splunk/files/app"
 SAVED = "default/savedsearches.conf"
 MACROS = "default/macros.conf"
+VIEWS = "default/data/ui/views"
 FAULTS = yaml.safe_load((ROOT / "tests/splunk/app_faults.yml").read_text(encoding="utf-8"))
+KINDS = yaml.safe_load((ROOT / "tests/splunk/app_kinds.yml").read_text(encoding="utf-8"))
+# Where a value of app_kinds.yml stands: the file, a text of it, and the same with the value (@) in it.
+LAST = "| sort 0 - last_seen \\\n| table tool drift"
+PLACES = {
+    "spl": (SAVED, LAST, "| @ \\\n" + LAST),
+    "term": (SAVED, 'kind="mcp.failed" \\', 'kind="mcp.failed" @ \\'),
+    "saved": (SAVED, "dispatch.earliest_time = -30d\n", "dispatch.earliest_time = -30d\n@\n"),
+    "earliest": (SAVED, "dispatch.earliest_time = -30d\n", "dispatch.earliest_time = @\n"),
+    "cron": (
+        SAVED,
+        "dispatch.earliest_time = -30d\n",
+        "dispatch.earliest_time = -30d\nenableSched = 1\ncron_schedule = @\n",
+    ),
+    "alert": (
+        SAVED,
+        "dispatch.earliest_time = -30d\n",
+        "dispatch.earliest_time = -30d\nenableSched = 1\ncron_schedule = 0 * * * *\n@\n",
+    ),
+    "props": ("default/props.conf", "KV_MODE = json\n", "KV_MODE = json\n@\n"),
+    "transforms": ("default/transforms.conf", "max_matches = 1\n", "max_matches = 1\n@\n"),
+    "transform": ("default/transforms.conf", "# Names of", "[glasslab_x]\n@\n# Names of"),
+    "macro": (MACROS, "args = field\n", "args = field\n@\n"),
+    "eventtype": ("default/eventtypes.conf", "A session ended.\n", "A session ended.\n@\n"),
+    "eventtype_search": ("default/eventtypes.conf", 'kind="session.end"\n', 'kind="session.end" @\n'),
+    "role": ("default/authorize.conf", "srchJobsQuota = 12\n", "srchJobsQuota = 12\n@\n"),
+    "index": ("default/indexes.conf", "frozenTimePeriodInSecs", "@\nfrozenTimePeriodInSecs"),
+    "nav": ("default/data/ui/nav/default.xml", '<view name="search"/>', '<view name="search"/>@'),
+    "overview": (f"{VIEWS}/overview.xml", "", "@"),
+    "session": (f"{VIEWS}/session.xml", "", "@"),
+    "chain": (
+        f"{VIEWS}/overview.xml",
+        '"type": "ds.search",\n      "name": "Cost",\n      "options": {',
+        '"type": "ds.chain", "name": "Cost", "options": {@}, "meta": {',
+    ),
+}
 
 
 def test_the_app_has_no_fault() -> None:
@@ -36,6 +72,23 @@ def test_a_fault_is_found(fault: dict[str, str], tmp_path: Path) -> None:
     place.write_text(text.replace(fault["old"], fault["new"]), encoding="utf-8")
     found = [str(finding) for finding in app.check(tmp_path / "app")]
     assert any(line.startswith(fault["file"]) and fault["says"] in line for line in found), found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.get('at', 'file')}: {kind['wrong'][:60]}")
+def test_a_kind_of_fault_is_told_from_the_right_value(kind: dict[str, str], tmp_path: Path) -> None:
+    file, old, new = PLACES.get(kind.get("at", ""), (kind.get("file"), "", "@"))
+    old = kind.get("old", old)
+    text = (APP / file).read_text(encoding="utf-8")
+    assert old in text
+    shutil.copytree(APP, tmp_path / "app")
+    found = {}
+    for value in ("wrong", "right"):
+        written = text.replace(old, new.replace("@", kind[value]), 1)
+        (tmp_path / "app" / file).write_text(written, encoding="utf-8")
+        found[value] = [str(finding) for finding in app.check(tmp_path / "app")]
+    where = kind.get("in", file)
+    assert any(line.startswith(where) and kind["says"] in line for line in found["wrong"]), found["wrong"]
+    assert found["right"] == []
 
 
 def test_the_limits_are_those_that_end_a_session_with_exit_code_3() -> None:
