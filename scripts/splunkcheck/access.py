@@ -38,6 +38,11 @@ def navigation(path: Path, file: str, views: set[str], searches: set[str]) -> li
     except (ElementTree.ParseError, UnicodeDecodeError, OSError) as error:
         return [Finding(file, 0, f"no XML: {error}")]
     findings, named = [], set()
+    if root.tag != "nav":
+        findings.append(Finding(file, 0, f"its root is <{root.tag}>, not <nav>"))
+    for parent in root.iter():
+        if parent.tag not in ("nav", "collection") and len(parent):
+            findings.append(Finding(file, 0, f"<{parent.tag}> has elements inside; only nav and collection have"))
     for element in root.iter():
         if element.tag not in NAVIGATION:
             findings.append(Finding(file, 0, f"<{element.tag}> is no element of a navigation"))
@@ -112,5 +117,7 @@ def _access(value: str, roles: set[str]) -> str:
     if not found:
         return f"access = {value[:60]} is not read : [ ROLES ], write : [ ROLES ]"
     named = {name for names in re.findall(r"\[([^\]]*)\]", value) for name in re.split(r"[\s,]+", names) if name}
+    if re.search(r"\[\s*\]", value):
+        return "an empty list of roles: then nobody may; leave the line out, or name roles"
     unknown = sorted(named - roles - reference.BUILT_IN_ROLES)
     return f"there is no role {', '.join(unknown)}" if unknown else ""

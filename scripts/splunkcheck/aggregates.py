@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from splunkcheck import fields
 from splunkcheck.expressions import expression
 from splunkcheck.findings import FaultError
 from splunkcheck.walk import NAME, Walk
@@ -14,6 +15,8 @@ avg count dc distinct_count earliest earliest_time estdc first last latest lates
 range rate stdev stdevp sum sumsq values var varp
 """
 AGGREGATES: Final = frozenset(_FUNCTIONS.split())
+_NUMERIC: Final = "avg mean median range stdev stdevp sum sumsq var varp rate"
+_OF_NUMBERS: Final = frozenset(_NUMERIC.split())
 _FUNCTION: Final = re.compile(r"[A-Za-z_]+[\d.]*")
 _PERCENTILE: Final = re.compile(r"(?:p|perc|exactperc|upperperc)(\d+(?:\.\d+)?)")
 _AS: Final = re.compile(rf"\s+AS\s+({NAME})", re.I)
@@ -80,3 +83,5 @@ def _of(walk: Walk, function: str, inside: str | None) -> None:
         if not re.fullmatch(NAME, inside):
             raise FaultError(f"{function}({inside}): an expression goes into eval()")
         walk.need(inside)
+        if function in _OF_NUMBERS and inside in fields.TEXTS and inside not in walk.made:
+            raise FaultError(f"{function}({inside}): {inside} is a text, which has none")

@@ -13,6 +13,7 @@ from splunkcheck import (
     definition,
     folder,
     parsing,
+    patterns,
     reference,
     roles,
     scheduling,
@@ -61,12 +62,15 @@ def world(app: App, columns: dict[str, tuple[str, ...]]) -> World:
         count = int(found[1]) if (found := re.search(r"\((\d+)\)$", stanza.name)) else 0
         if len(names) == count:  # what is wrong with the others is said where the macros are checked
             macros[stanza.name] = Macro(names, stanza.get("definition"))
-    calculated = {
-        key.removeprefix("EVAL-")
-        for stanza in app.conf("props.conf").stanzas.values()
-        for key in stanza.settings
-        if key.startswith("EVAL-")
-    }
+    calculated: dict[str, frozenset[str]] = {}
+    for stanza in app.conf("props.conf").stanzas.values():
+        plain = "::" not in stanza.name and stanza.name != "default"
+        made = {key.removeprefix("EVAL-") for key in stanza.settings if key.startswith("EVAL-")}
+        made |= {
+            found for key in stanza.settings if key.startswith("EXTRACT-") for found in patterns.names(stanza.get(key))
+        }
+        where = stanza.name if plain else ""
+        calculated[where] = calculated.get(where, frozenset()) | made
     indexes = reference.BUILT_IN_INDEXES | app.stanzas("indexes.conf")
     enabled = {
         stanza.name
@@ -76,7 +80,7 @@ def world(app: App, columns: dict[str, tuple[str, ...]]) -> World:
     types = {
         stanza.name for stanza in app.conf("eventtypes.conf").stanzas.values() if not scheduling.on(stanza, "disabled")
     }
-    return World(macros, columns, frozenset(indexes), frozenset(calculated), frozenset(enabled), frozenset(types))
+    return World(macros, columns, frozenset(indexes), calculated, frozenset(enabled), frozenset(types))
 
 
 def check(root: Path) -> list[Finding]:
@@ -119,6 +123,7 @@ def _searches(app: App, around: World) -> dict[str, frozenset[str] | None]:
             app.findings += [Finding(conf.file, setting.line, f"[{stanza.name}] {fault}") for fault in faults]
             if conf.name == "savedsearches.conf":
                 saved[stanza.name] = outcome.fields
+                around.asked |= {stanza.name: outcome.tokens} if outcome.tokens else {}
                 app.findings += _alerts(conf.file, stanza, around, outcome.fields)
     return saved
 
@@ -143,6 +148,9 @@ def _views(app: App, around: World, saved: dict[str, frozenset[str] | None]) -> 
     }
     for view in found.values():
         app.findings += views.check(view, around, saved, found)
+    setup = app.conf("app.conf").stanzas.get("ui", Stanza("ui", 0)).settings.get("setup_view")
+    if setup and setup.value not in found:
+        app.findings.append(Finding("default/app.conf", setup.line, f"[ui] setup_view: there is no view {setup.value}"))
     app.findings += scheduling.led_to(app.conf("savedsearches.conf"), "glasslab", set(found))
     own = {name.removeprefix("role_") for name in app.stanzas("authorize.conf")}
     app.findings += access.navigation(

@@ -72,7 +72,9 @@ def _eventstats(walk: Walk, rest: str, given: Given) -> None:
     for name in ("reset_before", "reset_after"):
         if name in given:
             walk.uses(condition(given[name]))
-    made, _ = aggregates(walk, rest)
+    made, groups = aggregates(walk, rest)
+    if given.get("reset_on_change", "f").lower() in ("t", "true", "1") and not groups:
+        raise FaultError("reset_on_change without BY: it resets when a field behind BY changes")
     walk.make(*made)
 
 
@@ -129,6 +131,8 @@ def _named(walk: Walk, rest: str, given: Given) -> None:
 def _dedup(walk: Walk, rest: str, given: Given) -> None:
     before, by, after = re.match(r"(.*?)(?:\s+(sortby)\b\s*(.*))?$", rest, re.DOTALL).groups()  # type: ignore[union-attr]  # it always matches
     walk.need(*_names(before))
+    if by and re.search(r"\s(?:d|desc|a|asc)$", after):
+        raise FaultError(f"sortby {after}: give a - before the field where the largest comes first")
     if by:
         _sort(walk, after, given)
 

@@ -65,7 +65,7 @@ TRANSFORMS: Final = keys(
     """,
     unsigned="min_offset_secs max_offset_secs LOOKAHEAD MATCH_LIMIT DEPTH_LIMIT",
     text="""
-        filename collection external_cmd default_match time_field filter SOURCE_KEY FORMAT DELIMS FIELDS DEFAULT_VALUE
+        filename collection external_cmd default_match time_field filter FORMAT DELIMS FIELDS DEFAULT_VALUE
     """,
     times="time_format",
     match="match_type",
@@ -77,5 +77,6 @@ TRANSFORMS: Final = keys(
         "max_matches": "integer 1 1000",
         "min_matches": "integer 0 1000",
         "DEST_KEY": _WRITTEN,
+        "SOURCE_KEY": "source key",
     },
 )

@@ -98,10 +98,16 @@ class _Parser:
     def compare(self, left: Value, sign: str, right: Value) -> None:
         if {left.kind, right.kind} in ({"n", "s"}, {"b", "s"}, {"b", "n"}, {"b", "f"}):
             raise FaultError(f"{sign} compares {functions.CALLED[left.kind]} with {functions.CALLED[right.kind]}")
+        if "z" in (left.kind, right.kind):
+            raise FaultError(f"{sign} null() is never true; write isnull() or isnotnull()")
         if right.kind == "s" and right.text is not None and TOKEN not in right.text:
             if sign in ("<", ">", "<=", ">=") and re.fullmatch(r"-?\d+(?:\.\d+)?", right.text):
                 raise FaultError(
                     f'{sign}"{right.text}" compares texts letter by letter; write {right.text} without quotes'
+                )
+            if sign in ("<", ">", "<=", ">=") and re.fullmatch(r"[-+@]\d*[a-z@]+\d*", right.text):
+                raise FaultError(
+                    f'{sign}"{right.text}" compares letter by letter; write relative_time(now(), "{right.text}")'
                 )
             if sign in ("=", "==", "!=") and right.text != "*" and re.search(r"^\*|\*$", right.text):
                 raise FaultError(f'{sign}"{right.text}" compares with the star itself; use like() with % or match()')

@@ -8,7 +8,8 @@ from typing import Final
 
 from glasslab.statuses import EXIT_CODES
 from glasslab.verify import WRITERS
-from glasslab.vocabulary import COMMON_FIELDS, KINDS
+from glasslab.vocabulary import COMMON_FIELDS
+from glasslab.vocabulary import KINDS as KINDS
 
 # What Splunk gives every event.
 SPLUNKS: Final = frozenset(("_time", "_raw", "_indextime", "host", "source", "sourcetype", "index", "eventtype", "tag",
@@ -28,6 +29,11 @@ VALUES: Final[dict[str, frozenset[str]]] = {
 NUMBERS: Final = frozenset(
     ("seq", "clock", "step", "turns", "cost", "bytes", "duration_ms", "prompt_tokens", "completion_tokens", "_time")
 )
+# Fields that are no numbers: of these there is no sum and no mean.
+TEXTS: Final = frozenset(VALUES) | frozenset(
+    ("summary", "session_id", "event_id", "prev", "sig", "tool", "model", "reason", "question", "answer",
+     "requested_path", "resolved_path", "host", "source", "index", "_raw")
+)  # fmt: skip
 # What is inside the fields that are objects or lists of objects. Where the names are data, anything may stand.
 _INSIDE: Final = {
     "tokens": "prompt completion reasoning total",

@@ -13,8 +13,8 @@ from splunkcheck.tokens import TOKEN
 
 # NAME(TAKES[OPTIONAL]{AND AS OFTEN AS ONE LIKES})RETURNS. One letter is one argument: n number, s text, b condition,
 # v a value of any type but a condition, x anything, and texts of a form: r regular expression, t time modifier,
-# f format of times, c network, o one of some words, q terms of a search. What if, case, coalesce and nullif return is
-# what their branches are.
+# f format of times, c network, o one of some words, q terms of a search, h what is looked into. What if, case,
+# coalesce and nullif return is what their branches are.
 _FUNCTIONS: Final = """
 abs(n)n acos(n)n acosh(n)n asin(n)n asinh(n)n atan(n)n atan2(nn)n atanh(n)n avg(v{v})n bit_and(nn{n})n bit_not(n[n])n
 bit_or(nn{n})n bit_shift_left(nn)n bit_shift_right(nn)n bit_xor(nn{n})n case(bx{bx})x ceil(n)n ceiling(n)n
@@ -23,7 +23,7 @@ if(bxx)x in(vv{v})b ipmask(ss)s isarray(x)b isbool(x)b isdouble(x)b isint(x)b is
 isnum(x)b isobject(x)b isstr(x)b json(v)s json_append(vsx{sx})s json_array({x})s json_array_to_mv(v[b])v
 json_delete(vs{s})s json_entries(v)s json_extend(vsx{sx})s json_extract(v{s})v json_extract_exact(v{s})v
 json_has_key_exact(vs)b json_keys(v)s json_object({sx})s json_set(vsx{sx})s json_set_exact(vsx{sx})s json_valid(v)b
-len(s)n like(ss)b ln(n)n log(n[n])n lower(s)s ltrim(s[s])s match(sr)b max(v{v})v md5(s)s min(v{v})v
+len(s)n like(hs)b ln(n)n log(n[n])n lower(s)s ltrim(s[s])s match(hr)b max(v{v})v md5(s)s min(v{v})v
 mv_to_json_array(v[b])s mvappend(v{v})v mvcount(v)n mvdedup(v)v mvfilter(b)v mvfind(vr)n mvindex(vn[n])v mvjoin(vs)s
 mvmap(vx[v])v mvrange(nn[v])v mvsort(v)v mvzip(vv[s])v now()n null()z nullif(xx)x pi()n pow(nn)n printf(s{v})s random()n
 relative_time(nt)n replace(srs)s round(n[n])n rtrim(s[s])s searchmatch(q)b sha1(s)s sha256(s)s sha512(s)s sigfig(n)n
@@ -115,6 +115,12 @@ def check(name: str, given: list[Value], fields: set[str]) -> None:
             raise FaultError(f"{name}() {fault}")
         if one.kind == "s" and one.text is not None and TOKEN not in one.text and (fault := text(letter, one.text)):
             raise FaultError(f"{name}(): {fault}")
+    if letters.startswith("h") and given[0].kind == "s" and given[0].text and given[1].kind == "f":
+        raise FaultError(
+            f"{name}() looks into its first argument, which is the text {given[0].text!r}: the field comes first"
+        )
+    if name == "substr" and given[1].text == "0":
+        raise FaultError("substr() counts from 1, not from 0")
     if name == "mvfilter" and len(fields) > 1:
         raise FaultError(f"mvfilter() looks at one field, not at {', '.join(sorted(fields))}")
     if (

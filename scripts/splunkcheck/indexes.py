@@ -44,6 +44,10 @@ def _one(stanza: Stanza, volumes: set[str]) -> Iterator[tuple[str, int]]:
     places = [stanza.get(key) for key in _PATHS]
     if len(set(places)) < len(places):
         yield "homePath, coldPath and thawedPath are not three places", stanza.line
+    for outer in places:
+        for inner in places:
+            if outer and inner.startswith(f"{outer}/"):
+                yield f"{inner} is inside of {outer}: buckets would be taken for one another's", stanza.line
     for key in _PATHS:
         setting = stanza.settings.get(key)
         volume = re.match(r"volume:[^/]*", setting.value) if setting else None

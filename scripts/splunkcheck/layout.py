@@ -28,7 +28,7 @@ def layout(view: View) -> None:
     for block in objects(place, "structure"):
         name, at = str(block.get("item")), part(block, "position")
         kind = "input" if name in inputs else "block"
-        for text in studio.unknown("block", block):
+        for text in [*studio.unknown("block", block), *studio.unknown("position", at)]:
             view.say(f"layout: {name}: {text}")
         if block.get("type") != kind and (block.get("type") != "line" or name in inputs):
             view.say(f"layout: {name} has type {block.get('type')}; it is {kind}")

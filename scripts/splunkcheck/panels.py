@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -26,11 +27,14 @@ def visualization(
         view.say(f"{name}: {kind} is no visualization")
     for text in [*studio.unknown("visualization", one), *studio.options(kind, options)]:
         view.say(f"{name}: {text}")
-    primary = part(one, "dataSources").get("primary")
+    for text in studio.missing(kind, options):
+        view.say(f"{name}: {text}")
+    played = {role: str(source) for role, source in part(one, "dataSources").items()}
+    primary = played.get("primary")
     if not primary and kind not in studio.WITHOUT_DATA:
         view.say(f"{name} has no primary data source")
-    for role, source in part(one, "dataSources").items():
-        yield str(source)
+    for role, source in played.items():
+        yield source
         if source not in sources:
             view.say(f"{name}: there is no data source {source}")
         if role not in ("primary", "annotation"):
@@ -47,7 +51,7 @@ def _columns(view: View, name: str, kind: str, options: dict[str, Any], fields: 
         view.say(f"{name}: {kind} draws one column against another, and {primary} gives only {', '.join(fields)}")
     overlay = options.get("overlayFields")
     for one in overlay if isinstance(overlay, list) else ():
-        if one not in fields:
+        if str(one) not in fields:
             view.say(f"{name}: overlay of {one}, which {primary} does not give")
     for key, value in options.items():
         for one in _SERIES.findall(value) if isinstance(value, str) and value.startswith(">") else ():
@@ -79,6 +83,8 @@ def _handler(
         return
     for text in [*studio.unknown("drilldown", handler), *studio.options("handler", options)]:
         view.say(f"{name}: {text}")
+    for text in studio.missing(kind, options):
+        view.say(f"{name}: {text}")
     for key in sorted(set(options) - set(studio.HANDLERS[kind].split())):
         if key in studio.OPTIONS["handler"]:
             view.say(f"{name}: {key} is no option of {kind}")
@@ -90,8 +96,14 @@ def _handler(
     if kind == "drilldown.customUrl" and not re.match(r"https?://|/|\$", str(options.get("url", ""))):
         view.say(f"{name}: url {options.get('url')} is no URL")
     for token in objects(options, "tokens"):
+        if set(token) not in ({"token", "value"}, {"token", "key"}) or not all(token.values()):
+            view.say(
+                f"{name}: a token of a drilldown is a token and a value (of setToken: a key), not {', '.join(token)}"
+            )
         if kind == "drilldown.linkToDashboard" and target is not None and token.get("token") not in target.tokens():
             view.say(f"{name} sets {token.get('token')}, which view {target.name} has no input for")
+        if kind == "drilldown.setToken" and f"${token.get('token')}" not in json.dumps(view.definition):
+            view.say(f"{name} sets the token {token.get('token')}, which nothing asks for")
         _selected(view, name, str(token.get("value", token.get("key", ""))), fields)
 
 

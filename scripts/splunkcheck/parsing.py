@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from splunkcheck import fields, lookups, patterns
+from splunkcheck import fields, lookups, patterns, values
 from splunkcheck.conffile import Conf, Setting, Stanza
 from splunkcheck.expressions import assignments
 from splunkcheck.findings import FaultError, Finding
@@ -27,6 +27,17 @@ def props(conf: Conf, transforms: Conf, columns: Lookups, used: set[str]) -> Ite
         if plain and stanza.get("KV_MODE") != "json":
             yield Finding(
                 conf.file, stanza.line, f"[{stanza.name}] KV_MODE is not json: its frames would have no fields"
+            )
+        elif plain and "TRUNCATE" not in stanza.settings:
+            yield Finding(
+                conf.file,
+                stanza.line,
+                f"[{stanza.name}] has no TRUNCATE: 10,000 bytes are kept, and a trace frame is cut",
+            )
+        elif plain and values.true(stanza.get("SHOULD_LINEMERGE", "true")):
+            line = stanza.settings.get("SHOULD_LINEMERGE", Setting("", stanza.line)).line
+            yield Finding(
+                conf.file, line, f"[{stanza.name}] SHOULD_LINEMERGE is on: frames, one a line, would become one event"
             )
         elif stanza.get("INDEXED_EXTRACTIONS") == "json":
             line = stanza.settings["INDEXED_EXTRACTIONS"].line

@@ -78,6 +78,11 @@ def expand(text: str, macros: Mapping[str, Macro], used: set[str], depth: int = 
 
     pieces = re.split(r'("(?:[^"\\]|\\.)*"|```.*?```)', text, flags=re.DOTALL)
     pieces[1::2] = [" " if piece.startswith("`") else piece for piece in pieces[1::2]]  # a comment
+    for piece in pieces[1::2]:
+        if (found := re.search(r"`([\w-]+)(?:\([^`]*\))?`", piece)) and any(
+            name.split("(")[0] == found[1] for name in macros
+        ):
+            raise FaultError(f"{found[0]} in quotes is a text: a macro is called outside of them")
     for number in range(0, len(pieces), 2):
         if "```" in pieces[number]:
             raise FaultError("a comment is not closed: ``` is due")

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from splunkcheck import eventsettings, serversettings
-from splunkcheck.settingtypes import BOOL, DURATION, TEXT, UNSIGNED, Keys
+from splunkcheck.settingtypes import BOOL, DURATION, MAIL, MESSAGE, RELOAD, TEXT, TTL, UNSIGNED, URL, Keys
 from splunkcheck.settingtypes import keys as _keys
 
 _SAVED: Final = _keys(
@@ -23,7 +23,7 @@ _SAVED: Final = _keys(
         run_n_times dispatch.max_count dispatch.max_time dispatch.buckets dispatch.auto_cancel quantity
     """,
     positive="max_concurrent dispatch.sample_ratio",
-    text="description vsid alert_threshold alert.managedBy",
+    text="description vsid alert.managedBy",
     ttl="dispatch.ttl",
     skew="allow_skew",
     duration="alert.expires alert.suppress.period",
@@ -39,8 +39,6 @@ _SAVED: Final = _keys(
         "schedule_priority": "default|higher|highest",
         "counttype": "number of events|number of hosts|number of sources|custom|always",
         "relation": "greater than|less than|equal to|not equal to|drops by|rises by",
-        "alert_type": "always|custom|number of events|number of hosts|number of sources",
-        "alert_comparator": "greater than|less than|equal to|not equal to|drops by|rises by",
         "alert.track": "true|false|1|0|auto",
     },
 )
@@ -49,6 +47,11 @@ _ACTION_NAMES: Final = "email logevent lookup output_telemetry populate_lookup r
 ACTIONS: Final = tuple(_ACTION_NAMES.split())
 _CHARTS: Final = "line|area|column|bar|pie|scatter|bubble|radialGauge|fillerGauge|markerGauge"
 _SAVED_CLASSES: Final[Keys] = {
+    r"action\.email\.(?:format|reportPaperSize)": "table|plain|html|raw|csv|a2|a3|a4|a5|letter|legal|ledger",
+    r"action\.email\.priority": "integer 1 5", r"action\.email\.(?:to|cc|bcc|from)": MAIL,
+    r"action\.email\.(?:send\w+|inline|use_ssl|use_tls|include\.\w+)": BOOL, r"action\.webhook\.param\.url": URL,
+    r"action\.email\.(?:subject|message)(?:\.\w+)?": MESSAGE, r"action\.\w+\.maxresults": UNSIGNED,
+    r"action\.\w+\.(?:maxtime|forwarded_time)": DURATION, r"action\.\w+\.track_alert": BOOL, r"action\.\w+\.ttl": TTL,
     rf"action\.(?:{'|'.join(ACTIONS)})": BOOL, rf"action\.(?:{'|'.join(ACTIONS)})\.[\w.]+": TEXT,
     r"display\.visualizations\.charting\.chart": _CHARTS,
     r"display\.visualizations\.type": "charting|singlevalue|mapping|custom",
@@ -139,7 +142,8 @@ REFERENCE: Final[dict[str, list[tuple[str, Keys]]]] = {
             r"[\w-]+(?:\(\d+\))?",
             _keys(
                 boolean="iseval",
-                text="definition errormsg description",
+                some="definition",
+                text="errormsg description",
                 evals="validation",
                 fields="args",
             ),
@@ -172,7 +176,7 @@ REFERENCE: Final[dict[str, list[tuple[str, Keys]]]] = {
 }
 CLASSES: Final[dict[str, Keys]] = {
     "props.conf": eventsettings.PROPS_CLASSES, "savedsearches.conf": _SAVED_CLASSES,
-    "app.conf": {r"reload\.[\w.-]+": TEXT},
+    "app.conf": {r"reload\.[\w.-]+": RELOAD},
     "tags.conf": {r"[\w.:-]+": "enabled|disabled"},
 }  # fmt: skip
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {

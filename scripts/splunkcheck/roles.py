@@ -55,6 +55,11 @@ def _indexes(stanza: Stanza, roles: Mapping[str, Stanza]) -> Iterator[tuple[str,
     for index in listed(stanza, "srchIndexesDefault"):
         if index not in allowed and "*" not in allowed:
             yield "srchIndexesDefault", f"srchIndexesDefault: {index} is none of srchIndexesAllowed"
+    for role in listed(stanza, "grantableRoles"):
+        if role not in roles and role not in reference.BUILT_IN_ROLES:
+            yield "grantableRoles", f"grantableRoles: {role} does not exist"
+    if listed(stanza, "deleteIndexesAllowed"):
+        yield "deleteIndexesAllowed", "deleteIndexesAllowed: frames are not deleted; that is more than it needs"
     for index in listed(stanza, "srchIndexesDisallowed"):
         if index in allowed:
             yield "srchIndexesDisallowed", f"srchIndexesDisallowed: {index} is allowed too, and is then not searched"
@@ -74,7 +79,13 @@ def _filter(stanza: Stanza) -> Iterator[tuple[str, str]]:
 
 
 def allowed(conf: Conf, indexes: frozenset[str]) -> Iterator[Finding]:
-    """Return which indexes of a role's there are not, and where it may search more than it needs."""
+    """Return what a role may not search, or more than it needs: what only the app's own file says, with its indexes."""
+    roles = {name.removeprefix("role_"): stanza for name, stanza in conf.stanzas.items() if name.startswith("role_")}
+    for name, stanza in roles.items():
+        if not any("search" in roles[role].settings for role in {name, *_all(name, roles)}):
+            yield Finding(
+                conf.file, stanza.line, f"[{stanza.name}] cannot search: no search = enabled, and imports none"
+            )
     for stanza in conf.stanzas.values():
         for key in ("srchIndexesAllowed", "srchIndexesDefault", "srchIndexesDisallowed"):
             for index in listed(stanza, key):

@@ -9,7 +9,7 @@ from splunkcheck import reference, values
 from splunkcheck.conffile import Conf, Stanza
 from splunkcheck.findings import Finding
 
-_ALERTS: Final = ("counttype", "alert_type", "alert_condition", "alert.suppress", "actions")
+_ALERTS: Final = ("counttype", "alert_condition", "alert.suppress", "actions")
 # What each of Splunk's actions cannot do without.
 _NEEDS: Final = {
     "email": ("to",), "script": ("filename",), "webhook": ("param.url",), "lookup": ("filename",),
@@ -46,15 +46,11 @@ def _alert(stanza: Stanza) -> Iterator[tuple[str, str]]:
     has = stanza.settings.keys()
     if on(stanza, "alert.suppress") and "alert.suppress.period" not in has:
         yield "alert.suppress", "alert.suppress without alert.suppress.period: for how long?"
-    for kind, sign, number in (
-        ("counttype", "relation", "quantity"),
-        ("alert_type", "alert_comparator", "alert_threshold"),
-    ):
-        counted = stanza.get(kind, "always").startswith("number")
-        if counted != (sign in has) or counted != (number in has):
-            yield kind, f'{kind} = "number of ...", {sign} and {number} go together'
-        if stanza.get(kind) == "custom" and "alert_condition" not in has:
-            yield kind, f"{kind} = custom without alert_condition"
+    counted = stanza.get("counttype", "always").startswith("number")
+    if counted != ("relation" in has) or counted != ("quantity" in has):
+        yield "counttype", 'counttype = "number of ...", relation and quantity go together'
+    if stanza.get("counttype") == "custom" and "alert_condition" not in has:
+        yield "counttype", "counttype = custom without alert_condition"
     if "alert_condition" in has and stanza.get("counttype", "custom") != "custom":
         yield "alert_condition", "alert_condition counts only where counttype is custom, or is not there"
     idle = [

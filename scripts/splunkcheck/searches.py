@@ -14,14 +14,16 @@ from splunkcheck.walk import Walk
 
 @dataclass(slots=True)
 class World:
-    """What a search may name: macros, lookups with their columns, indexes, and fields that props.conf calculates."""
+    """What a search may name: macros, lookups with their columns, indexes, and the fields that props.conf calculates
+    of each sourcetype (of every one: under ""). `asked`: the saved searches that want arguments, with these."""
 
     macros: Mapping[str, Macro] = field(default_factory=dict)
     lookups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     indexes: frozenset[str] = frozenset()
-    calculated: frozenset[str] = frozenset()
+    calculated: Mapping[str, frozenset[str]] = field(default_factory=dict)
     searches: frozenset[str] = frozenset()
     eventtypes: frozenset[str] = frozenset()
+    asked: dict[str, set[str]] = field(default_factory=dict)
     used_macros: set[str] = field(default_factory=set)
     used_lookups: set[str] = field(default_factory=set)
 

@@ -18,8 +18,8 @@ def search(walk: Walk, rest: str) -> None:
     times = {}
     for name, sign, value in found.compared:
         if TOKEN in value:
-            continue
-        if name == "index" and value not in walk.indexes:
+            pass  # whatever an input says
+        elif name == "index" and value not in walk.indexes:
             walk.faults.append(f"there is no index {value}")
         elif name == "eventtype" and "*" not in value and value not in walk.eventtypes:
             walk.faults.append(
@@ -47,4 +47,8 @@ def _first(walk: Walk, found: Terms) -> None:
             walk.faults.append(f"no kind that is searched for is of sourcetype {sourcetype}")
     if not any(name in ("index", "eventtype") for name, _, _ in found.compared):
         walk.faults.append("names no index: the first command has to (macro glasslab_index)")
-    walk.known = fields.of_kinds(kinds) | walk.calculated
+    stored = {fields.KINDS[kind].sourcetype for kind in kinds}
+    everywhere = [
+        walk.calculated.get(one, frozenset()) | walk.calculated.get("", frozenset()) for one in sorted(stored)
+    ]
+    walk.known = fields.of_kinds(kinds) | (frozenset.intersection(*everywhere) if everywhere else frozenset())

@@ -10,6 +10,7 @@ from splunkcheck import indexes, reference, roles, scheduling, settingtypes, val
 from splunkcheck.conffile import Conf, Stanza
 from splunkcheck.expressions import assignments, expression
 from splunkcheck.findings import FaultError, Finding
+from splunkcheck.tokens import taken
 
 
 def check(conf: Conf) -> list[Finding]:
@@ -82,6 +83,16 @@ def _app(conf: Conf) -> Iterator[Finding]:
             yield Finding(conf.file, stanza["launcher"].line, f"version {version!r} is not MAJOR.MINOR.PATCH")
     if stanza["package"].get("id") != stanza["id"].get("name"):
         yield Finding(conf.file, stanza["package"].line, "[package] id and [id] name differ")
+    if not any(versions):
+        yield Finding(conf.file, stanza["launcher"].line, "[launcher] has no version")
+    if stanza["ui"].get("is_visible", "1").lower() in ("0", "false", "f", "no", "n"):
+        yield Finding(
+            conf.file, stanza["ui"].settings["is_visible"].line, "[ui] is_visible is off: nobody finds the app's views"
+        )
+    if conf.stanzas.get("install", Stanza("", 0)).get("state") == "disabled":
+        yield Finding(
+            conf.file, conf.stanzas["install"].line, "[install] state is disabled: nothing of the app is there"
+        )
     if not stanza["ui"].get("label"):
         yield Finding(conf.file, stanza["ui"].line, "[ui] has no label")
 
@@ -95,6 +106,10 @@ def _macros(conf: Conf) -> Iterator[Finding]:
             yield Finding(
                 conf.file, stanza.line, f"[{stanza.name}] takes {count} arguments and args names {len(names)}"
             )
+        try:
+            taken(stanza.get("definition"))
+        except FaultError as error:
+            yield Finding(conf.file, stanza.settings["definition"].line, f"[{stanza.name}] {error}")
         if "errormsg" in stanza.settings and "validation" not in stanza.settings:
             yield Finding(conf.file, stanza.line, f"[{stanza.name}] errormsg is never shown: there is no validation")
         if values.true(stanza.get("iseval")) and (fault := _eval(re.sub(r"\$[\w-]+\$", "x", stanza.get("definition")))):

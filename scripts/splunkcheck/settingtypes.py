@@ -9,6 +9,7 @@ BOOL, INT, TEXT, REGEX, EVAL, SPL = "boolean", "integer", "text", "regex", "eval
 NAME, NAMES, LISTED, TIME, CRON, FIELDS = "name", "names", "listed", "time", "cron", "fields"
 DURATION, FORMAT, ZONE, CHARSET, SED = "duration", "format of times", "zone", "charset", "sed"
 TTL, SKEW, PLACE, ALIAS, MATCH = "ttl", "skew", "place", "alias", "match"
+MAIL, URL, MESSAGE, RELOAD = "mail", "url", "message", "reload"
 UNSIGNED: Final = "integer 0 4294967295"
 POSITIVE: Final = "integer 1 4294967295"
 

@@ -50,6 +50,8 @@ KEYS: Final[dict[str, frozenset[str]]] = {
         "drilldown": "type options fields",
         "layout": "type options structure globalInputs tabs layoutDefinitions",
         "block": "item type position",
+        "default": "options",
+        "position": "x y w h",
         "ds.search": "query queryParameters refresh refreshType enableSmartSources",
         "ds.savedSearch": "ref app queryParameters refresh refreshType enableSmartSources",
         "ds.chain": "extend query enableSmartSources",
@@ -57,6 +59,13 @@ KEYS: Final[dict[str, frozenset[str]]] = {
     }.items()
 }
 SOURCES: Final = frozenset(name for name in KEYS if name.startswith("ds."))
+NEEDS: Final[dict[str, str]] = {
+    "splunk.markdown": "markdown", "splunk.image": "src", "ds.search": "query", "ds.savedSearch": "ref",
+    "ds.chain": "extend query", "ds.test": "data", "drilldown.linkToDashboard": "app dashboard",
+    "drilldown.linkToSearch": "query", "drilldown.linkToReport": "report", "drilldown.customUrl": "url",
+    "drilldown.setToken": "tokens", "drilldown.linkToTab": "tabId",
+}  # fmt: skip
+_COLOR: Final = re.compile(r"#(?:[0-9A-Fa-f]{3,4}|[0-9A-Fa-f]{6}|[0-9A-Fa-f]{8})|[a-z]+|rgba?\([\d.,% ]+\)")
 TIMERANGE_PARTS: Final = frozenset(("earliest", "latest"))
 FILTERS: Final = "shun"
 
@@ -73,27 +82,27 @@ _AXES: Final[dict[str, str]] = {
     }.items()
 } | {f"show{axis}{size}GridLines": "bool" for axis in ("X", "Y", "Y2") for size in ("Major", "Minor")}  # fmt: skip
 _CHART: Final[dict[str, str]] = _AXES | {
-    "backgroundColor": "text", "seriesColors": "list", "seriesColorsByField": "object", "resultLimit": "number",
-    "legendDisplay": "right/left/top/bottom/off", "legendMode": "standard/seriesCompare", "legendLabels": "list",
+    "backgroundColor": "color", "seriesColors": "colors", "seriesColorsByField": "object", "resultLimit": "number",
+    "legendDisplay": "right/left/top/bottom/off", "legendMode": "standard/seriesCompare", "legendLabels": "texts",
     "legendTruncation": "ellipsisFront/ellipsisMiddle/ellipsisEnd/ellipsisOff", "showYAxisWithZero": "bool",
     "showY2AxisWithZero": "bool", "showRoundedY2AxisLabels": "bool", "annotationX": "any", "annotationLabel": "any",
     "annotationColor": "any", "x": "any", "y": "any", "y2": "any", "xField": "text", "yFields": "any",
     "y2Fields": "any",
 }  # fmt: skip
 _SERIES: Final[dict[str, str]] = _CHART | {
-    "stackMode": "auto/stacked/stacked100", "dataValuesDisplay": "all/off/minmax", "overlayFields": "list",
+    "stackMode": "auto/stacked/stacked100", "dataValuesDisplay": "all/off/minmax", "overlayFields": "texts",
     "nullValueDisplay": "gaps/zero/connect", "showOverlayY2Axis": "bool", "showIndependentYRanges": "bool",
     "showSplitSeries": "bool", "areaOpacity": "number", "markerDisplay": "off/filled/outlined", "lineWidth": "number",
     "columnSpacing": "number", "barSpacing": "number", "seriesSpacing": "number", "columnGrouping": "overlay/side",
     "lineDashStyle": "text", "lineDashStylesByField": "object", "showLines": "bool", "isSeriesStacked": "bool",
 }  # fmt: skip
 _SINGLE: Final[dict[str, str]] = {
-    "backgroundColor": "text", "majorValue": "any", "majorValueField": "text", "majorColor": "text",
+    "backgroundColor": "color", "majorValue": "any", "majorValueField": "text", "majorColor": "color",
     "majorFontSize": "number", "numberPrecision": "number", "unit": "text", "unitPosition": "before/after",
-    "underLabel": "text", "underLabelFontSize": "number", "trendValue": "any", "trendColor": "text",
+    "underLabel": "text", "underLabelFontSize": "number", "trendValue": "any", "trendColor": "color",
     "trendDisplay": "absolute/percent/off", "trendFontSize": "number", "shouldAbbreviateTrendValue": "bool",
     "shouldUseThousandSeparators": "bool", "showValue": "bool", "sparklineValues": "any",
-    "sparklineDisplay": "before/after/above/below/off", "sparklineStrokeColor": "text", "sparklineAreaColor": "text",
+    "sparklineDisplay": "before/after/above/below/off", "sparklineStrokeColor": "color", "sparklineAreaColor": "color",
     "showSparklineAreaGraph": "bool", "showSparklineTooltip": "bool", "sparklineHighlightDots": "number",
     "sparklineHighlightSegments": "number", "shouldSparklineAcceptNullData": "bool",
 }  # fmt: skip
@@ -101,19 +110,20 @@ OPTIONS: Final[dict[str, dict[str, str]]] = {
     **{f"splunk.{name}": _SERIES for name in ("area", "bar", "column", "line")},
     "splunk.scatter": _CHART | {"category": "any", "markerSize": "number", "markerOpacity": "number", "size": "any"},
     "splunk.pie": {
-        "backgroundColor": "text", "collapseThreshold": "number", "collapsedLabel": "text", "label": "any",
+        "backgroundColor": "color", "collapseThreshold": "number", "collapsedLabel": "text", "label": "any",
         "labelDisplay": "values/valuesAndPercentage/off", "labelField": "text", "value": "any", "valueField": "text",
-        "resultLimit": "number", "seriesColors": "list", "seriesColorsByField": "object", "showDonutHole": "bool",
+        "resultLimit": "number", "seriesColors": "colors", "seriesColorsByField": "object", "showDonutHole": "bool",
     },
     "splunk.table": {
-        "count": "number", "backgroundColor": "text", "columnFormat": "object", "tableFormat": "object", "table": "any",
+        "count": "number", "backgroundColor": "color", "columnFormat": "object", "tableFormat": "object",
+        "table": "any",
         "dataOverlayMode": "none/heatmap/highlow", "font": "monospace/proportional", "showInternalFields": "bool",
         "fontSize": "extraSmall/small/default/large", "headerVisibility": "fixed/inline/none", "showRowNumbers": "bool",
         "paginateDataSourceKey": "text", "headers": "any",
     },
     "splunk.singlevalue": _SINGLE,
     "splunk.markdown": {
-        "markdown": "text", "fontColor": "text", "backgroundColor": "text", "fontFamily": "text",
+        "markdown": "text", "fontColor": "color", "backgroundColor": "color", "fontFamily": "text",
         "customFontSize": "number",
         "fontSize": "extraSmall/small/default/large/extraLarge/custom", "rotation": "number",
     },
@@ -129,7 +139,7 @@ OPTIONS: Final[dict[str, dict[str, str]]] = {
     } for name in CHOOSING},
     "layout": {
         "width": "size", "height": "size", "display": "auto/auto-scale/actual-size/fit-to-width",
-        "backgroundColor": "text",
+        "backgroundColor": "color",
         "backgroundImage": "object", "showTitleAndDescription": "bool", "submitButton": "bool",
         "submitOnDashboardLoad": "bool", "gutterSize": "number",
     },
@@ -145,7 +155,8 @@ OPTIONS: Final[dict[str, dict[str, str]]] = {
 }  # fmt: skip
 _PYTHON: Final[dict[str, tuple[str, type | tuple[type, ...]]]] = {
     "text": ("text", str), "number": ("number", (int, float)), "bool": ("boolean", bool), "list": ("list", list),
-    "object": ("object", dict), "size": ("whole number", int), "token": ("text", str), "span": ("text", str),
+    "object": ("object", dict), "size": ("whole number", int), "token": ("text", str),
+    "color": ("text", str), "colors": ("list", list), "texts": ("list", list), "span": ("text", str),
 }  # fmt: skip
 
 
@@ -153,6 +164,11 @@ def unknown(part: str, found: dict[str, Any]) -> list[str]:
     """Say which keys a part may not have."""
     known = KEYS[part]
     return [f"{key} is no key of a {part}{_like(key, known)}" for key in sorted(set(found) - known)]
+
+
+def missing(kind: str, found: dict[str, Any]) -> list[str]:
+    """Say which options a part has to have and has not."""
+    return [f"{kind} has no {key}" for key in NEEDS.get(kind, "").split() if not found.get(key)]
 
 
 def options(name: str, found: dict[str, Any]) -> list[str]:
@@ -178,6 +194,11 @@ def _fault(kind: str, value: Any) -> str:
         return f"is no {called}"
     if kind == "token" and not re.fullmatch(r"[A-Za-z_]\w*", str(value)):
         return "is no name of a token: letters, digits and _"
+    for one in value if isinstance(value, list) else [value]:
+        if kind in ("color", "colors") and not _COLOR.fullmatch(str(one)):
+            return f"has {one!r}, which is no color: #RRGGBB"
+        if kind == "texts" and not isinstance(one, str):
+            return f"has {one!r}, which is no text"
     return formats.duration(str(value)) if kind == "span" else ""
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from splunkcheck import layout, panels, searches, studio, values
+from splunkcheck import layout, panels, searches, shapes, studio, values
 from splunkcheck.definition import View, part
 from splunkcheck.findings import Finding
 from splunkcheck.panels import Sources
@@ -22,6 +22,11 @@ _ENVIRONMENT: Final = re.compile(
 def check(view: View, world: World, saved: Sources, views: Mapping[str, View]) -> list[Finding]:
     """Return what is wrong with a view. `saved`: the saved searches with the fields they end with."""
     if not view.definition:
+        return view.findings
+    misshapen = list(shapes.faults(view.definition))
+    for text in misshapen:
+        view.say(text)
+    if misshapen:  # what its parts say of each other cannot be read
         return view.findings
     for text in studio.unknown("definition", view.definition):
         view.say(text)
@@ -53,13 +58,19 @@ def _defaults(view: View) -> None:
         view.say(f"defaults: {name} is no kind of data source")
     for name in sorted(set(part(defaults, "visualizations")) - studio.VISUALIZATIONS - {"global"}):
         view.say(f"defaults: {name} is no visualization")
+    for name, one in {**part(defaults, "dataSources"), **part(defaults, "visualizations")}.items():
+        for text in studio.unknown("default", one):
+            view.say(f"defaults of {name}: {text}")
     for name, one in part(defaults, "dataSources").items():
+        for text in studio.options("source", part(one, "options")):
+            view.say(f"defaults of {name}: {text}")
         _times(view, f"defaults of {name}", part(part(one, "options"), "queryParameters"))
 
 
 def _times(view: View, name: str, given: dict[str, Any]) -> None:
     for key, value in given.items():
-        if key not in ("earliest", "latest") or ("$" not in str(value) and values.time(str(value))):
+        open_end = value in (None, "") or "$" in str(value)  # all of time, now, or what an input says
+        if key not in ("earliest", "latest") or (not open_end and values.time(str(value))):
             view.say(f"{name}: {key} = {value} is no time")
     if fault := values.between(str(given.get("earliest", "")), str(given.get("latest", ""))):
         view.say(f"{name}: {fault}")
@@ -85,6 +96,7 @@ def _source(
     said = [
         *studio.unknown("data source", source),
         *studio.unknown(str(kind), options),
+        *studio.missing(str(kind), options),
         *studio.options("source", options),
     ]
     for text in said:
@@ -98,6 +110,10 @@ def _source(
             view.say(f"data source {name}: there is no saved search {options.get('ref')!r}")
         elif ref not in world.searches:
             view.say(f"data source {name}: the saved search {ref!r} is disabled")
+        for asked in sorted(world.asked.get(ref, ())):
+            view.say(
+                f"data source {name}: the saved search {ref!r} asks for {asked}, which no view gives it: write it here"
+            )
         if options.get("app", "glasslab") != "glasslab":
             view.say(f"data source {name}: app {options.get('app')} is not this one")
         known[name] = saved.get(ref)

@@ -20,7 +20,7 @@ class Walk:
 
     lookups: Mapping[str, tuple[str, ...]]
     indexes: frozenset[str]
-    calculated: frozenset[str]
+    calculated: Mapping[str, frozenset[str]]
     searches: frozenset[str] = frozenset()
     eventtypes: frozenset[str] = frozenset()
     known: frozenset[str] = frozenset()

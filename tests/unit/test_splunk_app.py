@@ -1,16 +1,22 @@
 """The Splunk app: it has no fault, what is made from it is up to date, and the checker finds a fault of each kind."""
 
+import json
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import pytest
 import yaml
 
 from glasslab.statuses import EXIT_CODES
-from splunkcheck import app, docs, settings
+from splunkcheck import app, docs, settings, views
 from splunkcheck.conffile import parse, read
+from splunkcheck.definition import View
+from splunkcheck.definition import read as read_view
+from splunkcheck.searches import World
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "roles/splunk/files/app"
@@ -129,3 +135,26 @@ def test_what_the_role_writes_is_well_formed_too(template: Path, mode: str) -> N
 def test_the_collector_cannot_take_the_machines_memory() -> None:
     unit = (ROOT / "roles/splunk/templates/glasslab-collector.service.j2").read_text(encoding="utf-8")
     assert re.findall(r"^MemoryMax=(.*)$", unit, re.MULTILINE) == ["1G"]
+
+
+def test_a_view_of_another_shape_is_a_finding_and_no_traceback() -> None:
+    """Every fifth part of a view's JSON becomes a number, nothing, a list: the checker goes on, and names the part."""
+    unnamed = []
+    definition = json.dumps(read_view(APP / VIEWS / "session.xml", "session.xml").definition)
+    for number in range(0, len(list(parts(json.loads(definition)))), 5):
+        for other in (7, None, [], [[1]]):
+            changed = json.loads(definition)
+            holder, key = list(parts(changed))[number]
+            holder[key] = other
+            view = View("session", "session.xml", changed)
+            found = views.check(view, World(), {}, {"session": view})
+            if other == [[1]] and not any(str(key) in finding.text for finding in found):
+                unnamed.append((key, other))
+    assert unnamed == []
+
+
+def parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every part inside a JSON value, by what holds it and its key."""
+    for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield value, key
+        yield from parts(value[key])
