@@ -15,7 +15,7 @@ from glasslab.attachments import Attachments
 from glasslab.attempts import Attempts
 from glasslab.calling import ModelCalls
 from glasslab.context import Call, Context, Continued, conversation, tokens_of
-from glasslab.endings import Ended, Findings, Outcome, ending, limit_reached
+from glasslab.endings import Ended, Findings, Outcome, end_when_over, ending, limit_reached
 from glasslab.fitting import fit
 from glasslab.inquiry import Attached
 from glasslab.models import Message, Model, Reply, Request, Stopped, ToolDefinition
@@ -98,7 +98,9 @@ class Session:
         self.settings, self.lock, self.stop, self.watch = settings, agent.lock, stop, watch
         self.attached, self.keep = attached or Attached(), keep
         self.budget, self.findings = Budget(limits_of(settings)), Findings()
-        self.tools, self.screen = as_toolset(agent.toolbox()), Screen(settings)
+        self.tools = as_toolset(agent.toolbox())
+        self.screen = Screen(settings, self.tools.secrets)
+        self.tools.look = partial(end_when_over, stop, self.budget)
         self.said: list[Message] = []  # what the model was sent last
         self.context: Context | None = None
         self.log: SessionRecorder = agent.recorder.open(uuid.uuid4().hex, parent=parent)

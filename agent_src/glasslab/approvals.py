@@ -53,7 +53,7 @@ class Asked:
     session_id: str
     seconds: float
     id: str = field(default_factory=lambda: secrets.token_hex(6))
-    began: float = field(default_factory=time.time)
+    began: float = field(default_factory=time.monotonic)  # whatever the clock is set to meanwhile
 
     @property
     def sha256(self) -> str:
@@ -190,7 +190,6 @@ def request_frame(turn: int, asked: Asked) -> Frame:
 
 def decision_frame(turn: int, asked: Asked, verdict: Verdict) -> Frame:
     """approval.decision: what was decided, how, by whom and when."""
-    now = time.time()
     return frame(
         "approval.decision",
         step=turn,
@@ -199,8 +198,8 @@ def decision_frame(turn: int, asked: Asked, verdict: Verdict) -> Frame:
         how=verdict.how,
         by=verdict.by,
         why=verdict.why[:MAX_WHY],
-        decided_at=round(now, 3),
-        waited_seconds=round(max(0.0, now - asked.began), 3),
+        decided_at=round(time.time(), 3),
+        waited_seconds=round(time.monotonic() - asked.began, 3),
         **_of(asked),
     )
 

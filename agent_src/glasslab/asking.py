@@ -112,8 +112,13 @@ class _Stop(threading.Event):
         if self.is_set():
             raise KeyboardInterrupt
         self.set()
-        if self.told is not None:
-            self.told.sendall(b'{"cancel": true}\n')
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell the service, once there is one to tell; one that is gone has cancelled by itself."""
+        if self.told is not None and self.is_set():
+            with contextlib.suppress(OSError):
+                self.told.sendall(b'{"cancel": true}\n')
 
 
 def _question(argument: str) -> str:
@@ -164,6 +169,7 @@ def _ask_service(path: Path, asked: Inquiry, stop: _Stop) -> Result | None:
             service.connect(str(path))
             service.sendall(json.dumps({**asked.as_json(), "watch": True}, ensure_ascii=False).encode() + b"\n")
             stop.told = service
+            stop.tell()  # what came while it was being reached
             with service.makefile("rb") as lines:
                 line = lines.readline()
                 while line.startswith(b'{"approval":'):

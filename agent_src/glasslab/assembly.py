@@ -13,9 +13,9 @@ from glasslab.models.endpoint import Place
 from glasslab.models.providers import make_model as model_at
 from glasslab.recorder import Recorder
 from glasslab.settings import Settings, SettingsError
-from glasslab.toolbox import REQUEST_TIMEOUT, ServerCommand, Toolbox, files_server, lab_server
+from glasslab.toolbox import REQUEST_TIMEOUT, Toolbox, files_server, lab_server
 from glasslab.toolset import Member, Toolset
-from glasslab.tooltypes import ServerUrl
+from glasslab.tooltypes import ServerCommand, ServerUrl
 
 CONFIGURATION_ERRORS: Final = (SettingsError, KeyFileError, pins.LockError)  # each text is one line for the user
 

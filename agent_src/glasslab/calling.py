@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from glasslab import session_frames
-from glasslab.endings import Findings
+from glasslab.endings import Findings, limit_reached
 from glasslab.models import Model, ModelError, Reply, Request, Stopped
 from glasslab.models.retries import wait_before
 from glasslab.models.usage import priced
@@ -53,14 +53,18 @@ class ModelCalls:
                 self._note(reply, hashes, **more)
                 return reply
             except ModelError as error:
-                wait = wait_before(attempt, self._settings.model_retries, error, self._budget.seconds_left)
-                failed = session_frames.call_failed(self._budget.turns, self._settings.model, attempt, error, wait)
                 if error.reply is not None:
                     self._note(error.reply, hashes, **more)
                     if not more:
                         self._findings.heard(error.reply.content)
+                wait = wait_before(attempt, self._settings.model_retries, error, self._budget.seconds_left)
+                limit = None if wait is None else self._budget.spent()  # a reply that cannot be used is paid for, too
+                wait = None if limit else wait
+                failed = session_frames.call_failed(self._budget.turns, self._settings.model, attempt, error, wait)
                 if wait is None:
                     self._log.note(failed)
+                    if limit:
+                        raise limit_reached(limit, self._budget) from None
                     raise
             # The next attempt is an action like any other: after its frame is acknowledged.
             self._log.act(partial(self._pause, wait), failed)

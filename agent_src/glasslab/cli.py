@@ -6,6 +6,7 @@ import argparse
 import errno
 import importlib
 import io
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # run as a program: whatever the command, its environment may hold secrets
         protect()
     _ready_streams()
+    # Libraries log what others sent, with tracebacks, as it came: all of that is in our own line, fit for a terminal.
+    logging.getLogger().addHandler(logging.NullHandler())
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser(given).parse_args(given)
     try:

@@ -104,7 +104,7 @@ def described(asked: Asked) -> dict[str, Any]:
         "reason": asked.reason,
         "caller": asked.caller,
         "session_id": asked.session_id,
-        "seconds_left": round(max(0.0, asked.began + asked.seconds - time.time()), 1),
+        "seconds_left": round(max(0.0, asked.began + asked.seconds - time.monotonic()), 1),
     }
 
 

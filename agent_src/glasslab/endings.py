@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,6 +69,14 @@ def limit_reached(limit: str, budget: Budget) -> Ended:
     """Return the end that a limit of policy.LIMITS brings."""
     status, remedy = LIMITS[limit]
     return Ended(status, limit, f"stopped after {_count(budget.turns, 'turn')}: {limit}; {remedy}")
+
+
+def end_when_over(stop: threading.Event, budget: Budget) -> None:
+    """End a wait when the session was cancelled, or its time is over. Raises Stopped, Ended."""
+    if stop.is_set():
+        raise Stopped
+    if budget.seconds_left == 0.0:
+        raise limit_reached("deadline_reached", budget)
 
 
 def ending(error: Exception, budget: Budget) -> Ended:

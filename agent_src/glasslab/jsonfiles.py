@@ -1,13 +1,17 @@
-"""Files of settings that are one JSON object: read whole, bounded, refused where others could have written them."""
+"""Files of settings: read whole, within bounds of size and time, refused where others could have written them."""
 
 from __future__ import annotations
 
 import json
+import os
+import select
 import stat
+import time
 from pathlib import Path
 from typing import Any, Final
 
 MAX_FILE_BYTES: Final = 1_000_000
+PIPE_SECONDS: Final = 5.0  # for what a pipe brings: a file may be one, and nobody need write into it
 
 
 def read_object(path: Path, what: str, *, secret: bool = False) -> dict[str, Any]:
@@ -25,27 +29,45 @@ def read_object(path: Path, what: str, *, secret: bool = False) -> dict[str, Any
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"{twice[0][:60]!r} is given twice; keep one")
-    return dict(pairs)
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name[:60]!r} is given twice; keep one")
+        found[name] = value
+    return found
+
+
+def read_bounded(path: Path, most: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
+    """Return what is in a file, a pipe or a device, and what it is. Raises OSError; ValueError beyond the bounds."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        data, deadline = b"", time.monotonic() + PIPE_SECONDS
+        ready = select.poll()
+        ready.register(descriptor, select.POLLIN)
+        while len(data) <= most:
+            if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                raise ValueError(f"is a pipe that did not end within {PIPE_SECONDS:g} s; give a file")
+            piece = os.read(descriptor, most + 1 - len(data))
+            if not piece:
+                return data, os.fstat(descriptor)
+            data += piece
+    finally:
+        os.close(descriptor)
+    raise ValueError(f"is larger than {most} bytes; give the file that is meant")
 
 
 def read_text(path: Path, what: str, *, secret: bool) -> str:
     """Return a file's text. Raises ValueError as `read_object` does."""
     try:
-        with path.open("rb") as file:
-            mode = path.stat().st_mode
-            if mode & stat.S_IWOTH:
-                raise ValueError(f"{what}: anybody may write it; chmod o-w it")
-            if secret and mode & stat.S_IROTH:
-                raise ValueError(f"{what}: anybody may read it; chmod o-r it")
-            data = file.read(MAX_FILE_BYTES + 1)
+        data, found = read_bounded(path)
     except OSError as error:
         raise ValueError(f"{what} cannot be read ({error.strerror}); give a readable file") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ValueError(f"{what} is larger than {MAX_FILE_BYTES} bytes")
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from None
+    if stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IWOTH:
+        raise ValueError(f"{what}: anybody may write it; chmod o-w it")
+    if secret and stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IROTH:
+        raise ValueError(f"{what}: anybody may read it; chmod o-r it")
     try:
         return data.decode()
     except UnicodeDecodeError:

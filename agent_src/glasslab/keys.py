@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from glasslab.jsonfiles import read_bounded
 
 if TYPE_CHECKING:  # see frames.py: cryptography is imported where it is used
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+
+MAX_KEY_BYTES: Final = 65_536
 
 
 class KeyFileError(ValueError):
@@ -26,7 +32,10 @@ def load_signing_key(path: Path, *, make: bool) -> Ed25519PrivateKey:
     try:
         if make and not path.exists():
             _make_key_pair(path)
-        key = load_pem_private_key(path.read_bytes(), password=None)
+        key = load_pem_private_key(read_bounded(path, MAX_KEY_BYTES)[0], password=None)
+        if make and isinstance(key, Ed25519PrivateKey) and not path.with_suffix(".pub").exists():
+            with suppress(OSError):  # of a key that was there before: `verify` says what it lacks
+                _write_public(path, key)
     except OSError as error:
         raise KeyFileError(f"signing key {path}: {error.strerror}; give a readable Ed25519 key in PEM form") from None
     except (ValueError, TypeError):
@@ -58,7 +67,7 @@ def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
     keys: dict[str, Ed25519PublicKey] = {}
     for file in files:
         try:
-            key = load_pem_public_key(file.read_bytes())
+            key = load_pem_public_key(read_bounded(file, MAX_KEY_BYTES)[0])
         except OSError as error:
             raise KeyFileError(f"VERIFY_KEYS: {file}: {error.strerror}; give a folder of WRITER.pub files") from None
         except ValueError:
@@ -71,20 +80,22 @@ def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
 
 def _make_key_pair(path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-        load_pem_private_key,
-    )
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
     key = Ed25519PrivateKey.generate()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # The link is atomic and refuses an existing name: of two first uses at once, both go on with the one key that won.
     _write_once(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    public = load_pem_private_key(path.read_bytes(), password=None).public_key()
-    _write_once(path.with_suffix(".pub"), public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo), 0o644)
+    made = load_pem_private_key(path.read_bytes(), password=None)
+    assert isinstance(made, Ed25519PrivateKey)
+    _write_public(path, made)
+
+
+def _write_public(path: Path, key: Ed25519PrivateKey) -> None:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    _write_once(path.with_suffix(".pub"), public, 0o644)
 
 
 def _write_once(path: Path, data: bytes, mode: int) -> None:

@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 from glasslab.guardrails import visible_line
 from glasslab.jsonfiles import read_object, read_text
-from glasslab.settings_sources import LOOPBACK, SettingsError
-from glasslab.toolbox import ServerCommand
-from glasslab.tooltypes import OAuthClient, ServerUrl
+from glasslab.settings_sources import LOOPBACK, SettingsError, ca_file, expanded, split_url
+from glasslab.tooltypes import OAuthClient, ServerCommand, ServerUrl
 
 RESERVED: Final = ("lab-files", "lab-notes", "lab-outbox", "weather")  # the lab's own: their classes are known
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
@@ -37,7 +36,7 @@ def read_servers(path: Path) -> list[NamedServer]:
     """Return the servers that a file names, in its order. Raises SettingsError, one line for the first problem."""
     try:
         return _servers(read_object(path, "the file"))
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise SettingsError(f"MCP_SERVERS: {path}: {visible_line(str(error))}") from None
 
 
@@ -71,7 +70,7 @@ def _stdio(name: str, entry: Mapping[str, Any]) -> NamedServer:
     if program is None:
         raise ValueError(f"has the command {command[:200]!r}, which is not found; install it, or give its whole path")
     files = [Path(program).resolve(), *(Path(arg).absolute() for arg in args if _is_file(arg))]
-    files += [Path(item).expanduser().absolute() for item in listed]
+    files += [expanded(item).absolute() for item in listed]
     environment = _texts(entry, "env")
     return NamedServer(name, ServerCommand(program, tuple(args), environment), list(dict.fromkeys(files)))
 
@@ -87,11 +86,9 @@ def _http(name: str, entry: Mapping[str, Any]) -> NamedServer:
     if "bearerTokenFile" in entry:
         if "oauth" in entry or any(header.lower() == "authorization" for header in headers):
             raise ValueError('has two ways to authorize; keep one of "bearerTokenFile", "oauth" and the header')
-        headers["Authorization"] = f"Bearer {_token(Path(_text(entry, 'bearerTokenFile')).expanduser())}"
+        headers["Authorization"] = f"Bearer {_token(_path(entry, 'bearerTokenFile'))}"
     oauth = _oauth(entry["oauth"]) if "oauth" in entry else None
-    ca = Path(_text(entry, "caFile")).expanduser() if "caFile" in entry else None
-    if ca is not None and not _is_file(str(ca)):
-        raise ValueError(f"has the CA file {str(ca)!r}, which cannot be read; name a PEM file")
+    ca = _ca_file(entry) if "caFile" in entry else None
     return NamedServer(name, ServerUrl(url, headers, oauth, ca))
 
 
@@ -101,7 +98,7 @@ def _oauth(entry: object) -> OAuthClient:
     unknown = sorted(entry.keys() - _OAUTH)
     if unknown:
         raise ValueError(f"has an unknown oauth key {unknown[0][:60]!r}; known: {', '.join(sorted(_OAUTH))}")
-    path = Path(_text(entry, "credentialsFile")).expanduser()
+    path = _path(entry, "credentialsFile")
     given = read_object(path, f"credential file {path}", secret=True)
     return OAuthClient(_text(given, "client_id"), _text(given, "client_secret"), _url(entry, "issuer"))
 
@@ -131,15 +128,31 @@ def _texts(entry: Mapping[str, Any], key: str) -> dict[str, str]:
 def _url(entry: Mapping[str, Any], key: str) -> str:
     url = _text(entry, key)
     try:
-        parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        parts, host = split_url(url)
     except ValueError:
-        parts, host = urlsplit(""), None
-    if parts.scheme not in ("http", "https") or not host or parts.username is not None or parts.fragment:
+        parts, host = urlsplit(""), ""
+    if not host or parts.username is not None or parts.fragment:
         raise ValueError(f"has {key!r} that is no http(s) address without a user in it; give https://HOST/PATH")
     if parts.scheme == "http" and host not in LOOPBACK:
         raise ValueError(f"has {key!r} in plain http to another machine; use https (plain http is for loopback only)")
     return url
+
+
+def _path(entry: Mapping[str, Any], key: str) -> Path:
+    try:
+        return expanded(_text(entry, key))
+    except ValueError as error:
+        raise ValueError(f"has {key!r} that {error}") from None
+
+
+def _ca_file(entry: Mapping[str, Any]) -> Path:
+    path = _path(entry, "caFile")
+    if not _is_file(str(path)):
+        raise ValueError(f"has the CA file {str(path)!r}, which cannot be read; name a PEM file")
+    try:
+        return ca_file(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"has the CA file {str(path)!r}, which {error}") from None
 
 
 def _token(path: Path) -> str:

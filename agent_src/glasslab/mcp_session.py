@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 REVISIONS: Final = ("auto", LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 Listed = Literal["tools", "prompts", "resources"]
 _MAX_PAGES: Final = 100
+_SEND_GRACE: Final = 1.0  # seconds beyond a call's own time-out, which says more
 # Not a verdict on the revision, so no reason to try the older one.
 _FATAL: Final = (
     LOG_FAILED,
@@ -171,7 +172,11 @@ class HostSession:
     async def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """Call one tool; raises ToolServerError or LogFailedAtServer. `duration_ms` is left to the caller."""
         try:
-            result = await self._session.call_tool(name, arguments, read_timeout_seconds=self._timeout)
+            # The SDK's time-out begins when all is sent: a server that does not read would be waited for for ever.
+            with anyio.fail_after(self._timeout + _SEND_GRACE):
+                result = await self._session.call_tool(name, arguments, read_timeout_seconds=self._timeout)
+        except TimeoutError as error:
+            raise ToolServerError(f"tool {name}: the tool server did not answer in time", again=True) from error
         except MCPError as error:
             if error.code == ANSWER_UNUSABLE:
                 return ToolResult(f"Error executing tool {name}: {error.message}", True)

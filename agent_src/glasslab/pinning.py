@@ -174,7 +174,7 @@ def _write(lock: pins.Lock, name: str, entry: pins.Lock) -> int:
 
     lock[name] = entry
     try:
-        pins.LOCK_FILE.write_text(json.dumps(lock, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        pins.write_lock(lock)
     except OSError as error:
         _say(f"lock file {pins.LOCK_FILE}: {error.strerror}; pin from a checkout")
         return USAGE

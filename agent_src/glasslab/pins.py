@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +23,7 @@ from typing import Any, Final
 from glasslab.frames import canonical_json, recordable, sha256_hex, text_sha256
 from glasslab.guardrails import hidden_characters, visible_line
 
+_UNREADABLE: Final = "unreadable: "  # in the place of a hash
 LOCK_FILE: Final = Path(__file__).parent / "tools.lock.json"
 Lock = dict[str, Any]
 
@@ -88,10 +91,13 @@ def file_hashes(paths: Iterable[Path]) -> dict[str, str]:
     found = {}
     for path in paths:
         try:
-            with path.open("rb") as file:
-                found[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)  # of another kind there might be no end
+                found[str(path)] = (
+                    hashlib.file_digest(file, "sha256").hexdigest() if regular else f"{_UNREADABLE}no file"
+                )
         except OSError as error:
-            found[str(path)] = f"unreadable: {error.strerror}"
+            found[str(path)] = f"{_UNREADABLE}{error.strerror}"
     return found
 
 
@@ -107,6 +113,20 @@ def read_lock(path: Path = LOCK_FILE) -> Lock:
     if not all(_is_entry(entry) for entry in entries):
         raise LockError(f"lock file {path} is no lock of tools; remove it, then pin anew with `glasslab pin`")
     return lock
+
+
+def write_lock(lock: Mapping[str, Any]) -> None:
+    """Replace the lock, whole or not at all: what was pinned must not go with a disk that is full. Raises OSError."""
+    path = LOCK_FILE.resolve()
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with part.open("x", encoding="utf-8") as file:
+            file.write(json.dumps(lock, indent=2, sort_keys=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def compare(
@@ -135,7 +155,8 @@ def compare_files(lock: Mapping[str, Any], server: str, files: Mapping[str, str]
     entry = lock.get(server)
     pinned: Mapping[str, str] = entry.get("files", {}) if isinstance(entry, dict) else {}
     names = sorted({*pinned, *files})
-    return Drift(files=[name for name in names if pinned.get(name) != files.get(name)])
+    unread = {name for name, found in files.items() if found.startswith(_UNREADABLE)}
+    return Drift(files=[name for name in names if name in unread or pinned.get(name) != files.get(name)])
 
 
 def _is_entry(entry: object) -> bool:

@@ -162,6 +162,14 @@ class Budget:
             return "too_many_calls_in_a_turn"
         if limits.tool_calls is not None and self.tool_calls + tool_calls > limits.tool_calls:
             return "max_tool_calls_reached"
+        return self.spent()
+
+    def spent(self) -> str | None:
+        """Return the limit of what the model takes (tokens, cost) or of time that is reached, or None.
+
+        These forbid another attempt at the same call, too; what `exceeded` asks beside them is asked between turns.
+        """
+        limits = self.limits
         if limits.tokens is not None and self._prompt + self._completion >= limits.tokens:
             return "max_tokens_reached"
         if limits.cost is not None and self._cost >= limits.cost:

@@ -104,7 +104,7 @@ class SessionRecorder:
         self._chain = chain
         self._connection = recorder.take()
         self._host = socket.gethostname()
-        self._last_time = 0.0
+        self._last_time = 0  # microseconds since the epoch
         self._failure: LoggingError | None = None
         self._noted: list[Frame] = []
         self.on_acknowledged: Callable[[Event], None] | None = None  # told of each event that the log has taken
@@ -182,7 +182,8 @@ class SessionRecorder:
         parts = []
         for event in events:
             # HEC keeps microseconds; strictly rising times make `sort 0 _time` the order in which frames were written.
-            self._last_time = max(time.time(), self._last_time + 0.000001)
+            # Whole numbers: a float that grows by a microsecond at a time, while the clock stands back, falls behind.
+            self._last_time = max(int(time.time() * 1_000_000), self._last_time + 1)
             envelope = canonical_json(
                 {
                     "host": self._host,
@@ -191,5 +192,6 @@ class SessionRecorder:
                     "index": self._recorder.hec.index,
                 }
             )
-            parts.append(b'{"time":%.6f,%s,"event":%s}' % (self._last_time, envelope[1:-1], canonical_json(event)))
+            when = b"%d.%06d" % divmod(self._last_time, 1_000_000)
+            parts.append(b'{"time":%s,%s,"event":%s}' % (when, envelope[1:-1], canonical_json(event)))
         return b"\n".join(parts)

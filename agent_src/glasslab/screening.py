@@ -7,7 +7,7 @@ was found only the rule and the number are recorded, never the text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,10 @@ class Screened:
 class Screen:
     """What one session's settings make of the guardrails."""
 
-    def __init__(self, settings: Settings) -> None:
-        """The settings' own secrets are found by their value, whatever they look like."""
+    def __init__(self, settings: Settings, known: Iterable[str] = ()) -> None:
+        """The settings' own secrets, and those that are `known`, are found by their value, whatever they look like."""
         self._settings = settings
-        self._known = [value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)]
+        self._known = [value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)] + [*known]
 
     def question(self, text: str) -> Screened:
         """Screen a question: secrets, personal data, hidden characters, orders to a model."""

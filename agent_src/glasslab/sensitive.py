@@ -95,6 +95,18 @@ def redact(text: str, findings: Sequence[Finding]) -> str:
     return "".join([*parts, text[position:]])
 
 
+def redacted(text: str, known: Iterable[str]) -> str:
+    """Return one line, as visible_line makes it, without these secrets, nor what a cut at its end has left of one."""
+    forms = {" ".join(secret.split()) for secret in known}
+    for secret in sorted(forms, key=len, reverse=True):  # one may hold another
+        if len(secret) < _SHORTEST_KNOWN:
+            continue
+        text = text.replace(secret, f"[redacted: {KNOWN}]")
+        cut = next((n for n in range(len(secret), _SHORTEST_KNOWN - 1, -1) if text.endswith(secret[:n])), 0)
+        text = f"{text[: len(text) - cut]}[redacted: {KNOWN}]" if cut else text
+    return text
+
+
 def _apart(found: Iterable[Finding]) -> list[Finding]:
     """Return the findings in order, those that overlap as one: nothing of a secret may stay between two of them."""
     kept: list[Finding] = []

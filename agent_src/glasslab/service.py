@@ -157,9 +157,11 @@ class Service:
 
     def _serve(self, poll: select.poll, client: socket.socket, uid: int, stop: threading.Event, may_ask: bool) -> None:
         try:
-            request = read_request(client)
+            request, more = read_request(client)
             if request is None:
                 return
+            if more:
+                stop.set()
             told = request if "status" in request else desk.answer(self._desk, uid, request)
             if told is None and not may_ask:
                 told = _busy()

@@ -47,8 +47,11 @@ def listen(path: Path) -> socket.socket:
     return listener
 
 
-def read_request(client: socket.socket) -> dict[str, Any] | None:
-    """Return what is asked, the result that refuses what came instead, or None when the client went away."""
+def read_request(client: socket.socket) -> tuple[dict[str, Any] | None, bool]:
+    """Return what is asked, the result that refuses what came instead, or None when the client went away.
+
+    The second value tells whether more came with it: a further line cancels, however soon it is sent.
+    """
     client.settimeout(REQUEST_SECONDS)
     data = b""
     deadline = time.monotonic() + REQUEST_SECONDS
@@ -56,23 +59,24 @@ def read_request(client: socket.socket) -> dict[str, Any] | None:
         try:
             chunk = client.recv(65_536)
         except TimeoutError:
-            return refused(f"no question within {REQUEST_SECONDS:g} s; send one line of JSON")
+            return refused(f"no question within {REQUEST_SECONDS:g} s; send one line of JSON"), False
         except OSError:
-            return None
+            return None, False
         data += chunk
         if not chunk:
             break
         if len(data) > MAX_LINE or time.monotonic() > deadline:
-            return refused(f"the request is longer than {MAX_LINE} bytes, or too slow; send one line of JSON")
+            return refused(f"the request is longer than {MAX_LINE} bytes, or too slow; send one line of JSON"), False
     if not data:
-        return None
+        return None, False
+    line, _, rest = data.partition(b"\n")
     try:
-        request = json.loads(data.split(b"\n", 1)[0])
+        request = json.loads(line)
     except (ValueError, RecursionError):
         request = None
     if isinstance(request, dict) and "status" not in request and _asks(request):
-        return request
-    return refused('not understood; send {"question": "..."} and a newline')
+        return request, bool(rest.strip())
+    return refused('not understood; send {"question": "..."} and a newline'), False
 
 
 def _asks(request: Mapping[str, Any]) -> bool:

@@ -69,7 +69,7 @@ class HecSettings:
 class _HecFields(LabSettings):
     hec_url: HecUrl = Field(description="base URL of the Splunk HEC, https://HOST:8088")
     hec_ca: CaFile | None = Field(None, description="CA file that the HEC's certificate is verified with")
-    hec_index: str = Field("agents", pattern=r"^[a-z0-9][a-z0-9_-]*$", description="index that the events go to")
+    hec_index: str = Field("agents", pattern=r"^[a-z0-9][a-z0-9_-]{0,127}$", description="index that the events go to")
     hec_deadline: float = Field(5.0, gt=0, le=300, description="seconds an acknowledgement may take, by the wall clock")
     hec_ack: Literal["accepted", "indexed", "indexed_at_end"] = Field("accepted", description="what is acknowledged")
     lab_trace: Literal["summary", "full"] = Field("summary", description="full also records content")

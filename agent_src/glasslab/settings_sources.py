@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import ssl
@@ -9,15 +10,18 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from dotenv.parser import parse_stream
 from pydantic import AfterValidator, BeforeValidator, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from glasslab.jsonfiles import read_bounded
+
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 MAX_SECRET_BYTES = 65_536
+MAX_SHOWN = 300  # characters of a wrong value
 ALIASES = {"OPENAI_BASE_URL": "MODEL_BASE_URL", "OPENAI_API_KEY": "MODEL_API_KEY"}
 
 
@@ -67,22 +71,17 @@ class _TextSource(PydanticBaseSettingsSource):
 
 def _read_secret(name: str, path: str) -> str:
     try:
-        with _expanded(path).open("rb") as file:  # a pipe is fine here, so it is not asked what kind of file it is
-            data = file.read(MAX_SECRET_BYTES + 1)
-        if len(data) > MAX_SECRET_BYTES:
-            raise SettingsError(f"{name}: {path} is too large for a secret; give a file that holds only the secret")
+        data, _ = read_bounded(expanded(path), MAX_SECRET_BYTES)  # a pipe is fine here
         return data.decode().strip()
     except OSError as error:
         raise SettingsError(f"{name}: cannot read {path} ({error.strerror}); give a readable file") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{name}: {path} is not text; give a file that holds only the secret") from None
-    except SettingsError:
-        raise
     except ValueError as error:
         raise SettingsError(f"{name}: {path!r} {error}") from None
 
 
-def _expanded(path: str) -> Path:
+def expanded(path: str) -> Path:
     """Return the path with its `~` resolved. Raises ValueError for what no file can be called."""
     if "\0" in path:
         raise ValueError("holds a NUL character; give the path of a file")
@@ -92,16 +91,27 @@ def _expanded(path: str) -> Path:
         raise ValueError("names a home folder that nobody knows; give the whole path") from None
 
 
+def split_url(text: str) -> tuple[SplitResult, str]:
+    """Return the parts of an http(s) URL, and its host. Raises ValueError for what no library could take or reach."""
+    parts = urlsplit(text)
+    host, _ = parts.hostname or "", parts.port
+    if parts.scheme not in ("https", "http") or not host or not text.isprintable() or " " in text:
+        raise ValueError(text)
+    if "[" in parts.netloc:
+        ipaddress.IPv6Address(host.partition("%")[0])
+    else:
+        host.encode("idna")  # labels that are empty or too long
+    return parts, host
+
+
 def url(*, plain_http: Literal["loopback", "any"]) -> BeforeValidator:
     def check(value: object) -> str:
         text = str(value).strip().rstrip("/")
         try:
-            parts = urlsplit(text)
-            host, port = parts.hostname, parts.port
+            parts, host = split_url(text)
         except ValueError:
-            raise ValueError("is no URL; give https://HOST:PORT") from None
-        if parts.scheme not in ("https", "http") or not host:
-            raise ValueError("is no http(s) URL; give https://HOST:PORT")
+            raise ValueError("is no http(s) URL; give https://HOST:PORT") from None
+        port = parts.port
         if parts.username is not None or parts.query or parts.fragment or port == 0:
             raise ValueError("holds a user, a query, a fragment or port 0; give https://HOST:PORT and no more")
         if parts.path.endswith("/services/collector"):
@@ -116,7 +126,7 @@ def url(*, plain_http: Literal["loopback", "any"]) -> BeforeValidator:
 def path_to(kind: Literal["file", "folder", "any"]) -> BeforeValidator:
     def check(value: object) -> Path:
         try:
-            path = _expanded(str(value)).absolute()
+            path = expanded(str(value)).absolute()
             if kind == "folder" and not path.is_dir():
                 raise ValueError("is no folder; create it or name another one")
             if kind == "file":
@@ -149,7 +159,8 @@ def is_secret(field: FieldInfo) -> bool:
     return any(part is SecretStr or SecretStr in get_args(part) for part in parts)
 
 
-def _ca_file(path: Path) -> Path:
+def ca_file(path: Path) -> Path:
+    """Return the path of a file of CAs. Raises OSError, and ValueError for one that holds none."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError:
@@ -157,7 +168,7 @@ def _ca_file(path: Path) -> Path:
     return path
 
 
-CaFile = Annotated[Path, path_to("file"), AfterValidator(_ca_file)]
+CaFile = Annotated[Path, path_to("file"), AfterValidator(ca_file)]
 AnyPath = Annotated[Path, path_to("any")]
 
 
@@ -202,7 +213,7 @@ class LabSettings(BaseSettings):
 
 def _read_env_file(name: str) -> Mapping[str, str | None]:
     try:
-        path = _expanded(name)
+        path = expanded(name)
     except ValueError:
         return {}  # no home folder, so none with settings in it
     try:
@@ -243,4 +254,5 @@ def _lines(cls: type[BaseSettings], error: ValidationError) -> list[str]:
 def _shown(value: object) -> str:
     """Return a wrong value for a message, without what a URL may hold of secrets: user, password, query."""
     text = repr(str(value) if isinstance(value, Path) else value)
+    text = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     return re.sub(r"[?#][^'\"]*", "?...", re.sub(r"//[^/]*@", "//...@", text)) if "://" in text else text

@@ -13,12 +13,21 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any, Final, Self
 
-from glasslab.tooltypes import MAX_RESULT_BYTES, ServerInfo, ServerUrl, ToolResult, ToolServerError
+from glasslab.sensitive import redacted
+from glasslab.tooltypes import (
+    MAX_RESULT_BYTES,
+    LogFailedAtServer,
+    ServerCommand,
+    ServerInfo,
+    ServerUrl,
+    ToolResult,
+    ToolServerError,
+)
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -33,18 +42,9 @@ _INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TZ", "USER")
 _STDERR_TAIL: Final = 2_000
 
 
-@dataclass(frozen=True)
-class ServerCommand:
-    """A tool server to start as a child. `env` is all it gets beside a few harmless variables; no model key in it."""
-
-    command: str
-    args: Sequence[str] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
 def lab_server(name: str, env: Mapping[str, str]) -> ServerCommand:
     """Return the command of one of the lab's own servers (files, notes, outbox, weather), run by this very Python."""
-    return ServerCommand(sys.executable, ("-I", "-m", "glasslab.servers", name, "--stdio"), env)
+    return ServerCommand(sys.executable, ("-I", "-m", "glasslab.servers", name, "--stdio"), env, ("HEC_TOKEN_MCP",))
 
 
 def files_server(env: Mapping[str, str]) -> ServerCommand:
@@ -68,6 +68,7 @@ class Toolbox:
             raise ToolServerError(f"MCP_SERVER {server!r} is not understood: use stdio or unix:/PATH/OF/SOCKET")
         self._server = server
         self._revision = revision
+        self.secrets = [] if isinstance(server, str) else server.secrets
         self._timeout = timeout
         self._max_result_bytes = max_result_bytes
         self._stack = ExitStack()
@@ -125,7 +126,7 @@ class Toolbox:
         except (OSError, ValueError) as error:
             ours.close()
             self._stderr.close()
-            raise ToolServerError(f"tool server {server.command} cannot be started: {error}") from error
+            raise self._told(ToolServerError(f"tool server {server.command} cannot be started: {error}")) from error
         finally:
             theirs.close()
         self._socket = ours
@@ -148,8 +149,8 @@ class Toolbox:
             self._session = self._stack.enter_context(self._portal.wrap_async_context_manager(self._open()))
             server: ServerInfo = self._portal.call(carrying, dict(meta), self._session.connect, self._revision)
             return server
-        except ToolServerError as error:
-            raise self._with_last_words(error) from error
+        except (ToolServerError, LogFailedAtServer) as error:
+            raise self._told(error) from None
 
     def _open(self) -> AbstractAsyncContextManager[HostSession]:
         from glasslab.mcp_session import open_session
@@ -210,8 +211,8 @@ class Toolbox:
         try:
             answer: T = portal.call(carrying, dict(meta), ask, session)
             return answer
-        except ToolServerError as error:
-            raise self._with_last_words(error) from error
+        except (ToolServerError, LogFailedAtServer) as error:
+            raise self._told(error) from None
 
     def close(self) -> None:
         """End the connection and the child: by itself within _CLOSE_GRACE, or by SIGTERM or SIGKILL. Idempotent."""
@@ -229,6 +230,14 @@ class Toolbox:
         if self._stderr is not None:
             self._stderr.close()
             self._stderr = None
+
+    def _told(self, error: ToolServerError | LogFailedAtServer) -> ToolServerError | LogFailedAtServer:
+        """Return the error as it may be shown and recorded: servers quote what they were given, in errors above all."""
+        if isinstance(error, LogFailedAtServer):
+            texts = (redacted(text, self.secrets) for text in (error.url, error.cause, error.remedy))
+            return LogFailedAtServer(error.status, *texts)
+        said = self._with_last_words(error)
+        return ToolServerError(redacted(str(said), self.secrets), again=said.again, retry_after=said.retry_after)
 
     def _with_last_words(self, error: ToolServerError) -> ToolServerError:
         """Add the last line a dead child wrote: it names the cause, which "connection closed" does not."""

@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 from glasslab.models import ToolDefinition
 from glasslab.pins import definition_sha256, name_of
 from glasslab.tooltypes import LogFailedAtServer, ServerInfo, ToolResult, ToolServerError
+from glasslab.waiting import waited
 
 PROMPTS: Final = "@prompts"  # no server can be called so
 _MAX_NAME: Final = 64
@@ -57,6 +59,8 @@ class Toolset:
     def __init__(self, members: Sequence[Member]) -> None:
         """The lab's own server, if there is one, has no key."""
         self.members = list(members)
+        # Called while a server is waited for, and raises when it is not to be waited for any longer.
+        self.look: Callable[[], None] = lambda: None
         self._routes: dict[str, tuple[Member, str]] = {}
         self.origins: dict[str, tuple[str, str, dict[str, Any]]] = {}  # by offered name: server, name there, definition
 
@@ -65,6 +69,11 @@ class Toolset:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def secrets(self) -> list[str]:
+        """What the servers were given and nobody else is to see."""
+        return [secret for member in self.members for secret in getattr(member.tools, "secrets", ())]
 
     def start(self) -> None:
         """Start all that have to be started. Raises ToolServerError."""
@@ -82,7 +91,7 @@ class Toolset:
         servers = []
         for member in self.members:
             with _named(member):
-                server = member.tools.connect({} if member.key else meta)
+                server = waited(partial(member.tools.connect, {} if member.key else meta), self.look)
             servers.append(replace(server, key=member.key, meta={}) if member.key else server)
         return servers
 
@@ -91,7 +100,8 @@ class Toolset:
         again = []
         for member, server in zip(self.members, servers, strict=True):
             with _named(member):
-                again.append(replace(server, definitions=member.tools.list_tools({} if member.key else meta)))
+                listed = waited(partial(member.tools.list_tools, {} if member.key else meta), self.look)
+            again.append(replace(server, definitions=listed))
         return again
 
     def offer(self, servers: Sequence[ServerInfo], taken: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
@@ -118,7 +128,7 @@ class Toolset:
         """Ask one server something else, of its connection. Raises ToolServerError, or LogFailedAtServer."""
         member = next(member for member in self.members if member.key == server.key)
         with _named(member):
-            return ask(member.tools, {} if member.key else meta)
+            return waited(partial(ask, member.tools, {} if member.key else meta), self.look)
 
     def prompts(self, servers: Sequence[ServerInfo], meta: Mapping[str, Any]) -> list[ServerInfo]:
         """Return the servers' prompts as the lock knows them, of each that has any. Raises as `ask` does."""
@@ -135,7 +145,7 @@ class Toolset:
             raise ToolServerError(f"tool {name!r} was not offered")
         member, real = self._routes[name]
         with _named(member):
-            result = member.tools.call(real, arguments, {} if member.key else meta)
+            result = waited(partial(member.tools.call, real, arguments, {} if member.key else meta), self.look)
         return replace(result, meta={}) if member.key else result
 
     def close(self) -> None:

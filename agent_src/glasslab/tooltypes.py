@@ -1,6 +1,6 @@
 """What the toolbox gives back: results, what a server said of itself, and the two ways in which it fails."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,24 @@ class OAuthClient:
 
 
 @dataclass(frozen=True)
+class ServerCommand:
+    """A tool server to start as a child. `env` is all it gets beside a few harmless variables; no model key in it.
+
+    `secret` names those of `env` that no message may quote; None are all of them.
+    """
+
+    command: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret: Sequence[str] | None = None
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no message may quote."""
+        return [value for name, value in self.env.items() if self.secret is None or name in self.secret]
+
+
+@dataclass(frozen=True)
 class ServerUrl:
     """A tool server over HTTP: its address, the headers of each request, how it authorizes, its certificate's CA."""
 
@@ -52,6 +70,12 @@ class ServerUrl:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     oauth: OAuthClient | None = None
     ca: Path | None = None
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no message may quote: the headers' values, with and without what stands before a token, and OAuth's."""
+        values = [part for value in self.headers.values() for part in (value, value.rpartition(" ")[2])]
+        return [*values, *([self.oauth.client_secret] if self.oauth else [])]
 
 
 @dataclass(frozen=True)

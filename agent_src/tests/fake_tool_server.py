@@ -31,8 +31,8 @@ def say(request: dict[str, Any], result: dict[str, Any]) -> None:
     write({"id": request["id"], "result": {"resultType": "complete", **CACHED, **result} if MODERN else result})
 
 
-def refuse(request: dict[str, Any], code: int) -> None:
-    write({"id": request["id"], "error": {"code": code, "message": "no"}})
+def refuse(request: dict[str, Any], code: int, why: str = "no") -> None:
+    write({"id": request["id"], "error": {"code": code, "message": why}})
 
 
 def text(value: str, **more: Any) -> dict[str, Any]:
@@ -140,6 +140,11 @@ def call(request: dict[str, Any], params: dict[str, Any]) -> None:
             slow.append(request)
             if len(slow) == 2:
                 print("neither of them can use this", flush=True)
+        case "tool1":  # a listed one: the SDK lists anew after a call of another
+            say(request, text("I read no more"))
+            time.sleep(60)
+        case "tells":
+            refuse(request, -32603, f"what is {sys.argv[-1]}?")
         case "dies":
             sys.exit("fake: gone at once")
         case "stubborn":

@@ -1,8 +1,10 @@
 """The loop's approvals: who is asked, what is on record before anything runs, and that what runs is what was shown."""
 
 import hashlib
+import itertools
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from agent_bench import ANSWER, Bench
 from agent_lab import LIST, READ, StubTools, make_agent, make_settings, model_for, never, stub_lock, turn
 from glasslab.approvals import REFUSALS, Asked, Verdict
+from glasslab.desk import described
 from glasslab.frames import canonical_json
 from glasslab.models import Stopped
 from glasslab.statuses import EXIT_CODES
@@ -69,7 +72,7 @@ def decision(office: Bench) -> dict[str, Any]:
 
 
 def test_what_was_approved_runs_byte_for_byte_as_shown(office: Bench) -> None:
-    person = Decides(Verdict(True, "service", 77))
+    person, before = Decides(Verdict(True, "service", 77)), time.time()
     assert ask(office, person).status == "answered"
     (asked,) = person.asked
     assert json.loads(asked.shown) == {"arguments": ARGUMENTS, "server": "stub", "tool": "send_message"}
@@ -81,8 +84,19 @@ def test_what_was_approved_runs_byte_for_byte_as_shown(office: Bench) -> None:
     assert request["sha256"] == found["sha256"] == asked.sha256
     assert (request["arguments"], request["class"], request["caller"]) == (ARGUMENTS, "send", 1234)
     assert (found["decision"], found["how"], found["by"], found["approval_id"]) == ("approved", "service", 77, asked.id)
-    assert found["decided_at"] >= asked.began - 1
+    assert found["decided_at"] >= before - 1
     assert office.hec.events("mcp.call_tool.request")[0]["arguments"] == ARGUMENTS
+
+
+def test_a_clock_that_is_set_meanwhile_changes_no_waiting(office: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(2e9, -86_400)  # a day back at each look
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    person = Decides(Verdict(True, "service", 77))
+    assert ask(office, person).status == "answered"
+    assert 0 <= decision(office)["waited_seconds"] < 60
+    assert 0 < described(person.asked[0])["seconds_left"] <= person.asked[0].seconds
+    times = [float(line.split(b",")[0][8:]) for body in office.hec.bodies for line in body.splitlines()]
+    assert times == sorted(set(times)), "the order of the record does not turn round with the clock"
 
 
 def test_the_call_that_runs_is_the_one_that_was_shown_even_if_the_history_changes_meanwhile(

@@ -4,8 +4,10 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,33 @@ def test_output_that_cannot_be_written_is_one_line(environment: dict[str, str]) 
             "glasslab: cannot write the output: No space left on device; give it another place"
         )
         assert "Traceback" not in done.stderr
+
+
+class Garbage(BaseHTTPRequestHandler):
+    """A tool server whose answers a library complains of, with what it sent."""
+
+    def do_POST(self) -> None:
+        body = b"event: message\r\ndata: {\x1b[31m\r\n\r\n"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_what_a_library_logs_of_others_answers_reaches_no_terminal(environment: dict[str, str], tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), Garbage) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers = {"garbage": {"url": f"http://127.0.0.1:{server.server_port}/mcp"}}
+        (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+        environment["MCP_SERVERS"] = str(tmp_path / "mcp.json")
+        _, (line,) = glasslab(environment, "pin", status=5)
+        server.shutdown()
+    assert line.startswith("glasslab: server 'garbage' of MCP_SERVERS: connecting to the tool server: Failed to parse")
+    assert "\x1b" not in line
 
 
 def test_the_log_is_down_at_the_start(environment: dict[str, str], hec: FaultyHec, tmp_path: Path) -> None:

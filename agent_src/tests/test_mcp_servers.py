@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conftest import Certificates
 from glasslab.mcp_servers import read_servers
 from glasslab.settings import SettingsError
 from glasslab.toolbox import ServerCommand
@@ -14,11 +15,12 @@ from glasslab.tooltypes import OAuthClient, ServerUrl
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, certificates: Certificates) -> Path:
+    (tmp_path / "ca.pem").write_bytes(certificates.ca.read_bytes())
     for name, text in (
         ("token", "tok-123\n"),
         ("client.json", json.dumps({"client_id": "c", "client_secret": "client-secret"})),
-        ("ca.pem", "x"),
+        ("no-ca.pem", "x"),
         ("empty", ""),
         ("open", "tok"),
         ("program.py", ""),
@@ -100,6 +102,16 @@ BAD = [
     ({"a": {**HTTP, "bearerTokenFile": "HERE/open"}}, "anybody may read it; chmod o-r it"),
     ({"a": {**HTTP, "bearerTokenFile": "HERE/token", "oauth": OAUTH}}, "two ways to authorize"),
     ({"a": {**HTTP, "caFile": "HERE/nothing"}}, "CA file"),
+    ({"a": {**HTTP, "caFile": "HERE/no-ca.pem"}}, "no-ca.pem', which holds no certificate"),
+    ({"a": {**HTTP, "caFile": "~nobody-here/ca"}}, "'caFile' that names a home folder that nobody knows"),
+    ({"a": {**HTTP, "bearerTokenFile": "~nobody-here/token"}}, "'bearerTokenFile' that names a home folder"),
+    ({"a": {**HTTP, "oauth": {**OAUTH, "credentialsFile": "~nobody-here/c"}}}, "'credentialsFile' that names a home"),
+    ({"a": {"command": "sh", "files": ["~nobody-here/f"]}}, "names a home folder that nobody knows"),
+    ({"a": {"command": "sh", "files": ["a\0b"]}}, "holds a NUL character"),
+    ({"a": {"url": "https://h.example/m\u001bcp"}}, "no http(s) address"),
+    ({"a": {"url": "https://h.example/m cp"}}, "no http(s) address"),
+    ({"a": {"url": f"https://{'h' * 64}.example/mcp"}}, "no http(s) address"),
+    ({"a": {"url": "https://[v1.x]/mcp"}}, "no http(s) address"),
     ({"a": {**HTTP, "oauth": {**OAUTH, "secret": "x"}}}, "unknown oauth key 'secret'"),
     ({"a": {**HTTP, "oauth": {"credentialsFile": "HERE/client.json"}}}, "needs 'issuer' as a text"),
     ({"a": {**HTTP, "oauth": {**OAUTH, "credentialsFile": "HERE/token"}}}, "is not JSON"),

@@ -10,6 +10,7 @@ from agent_lab import turn
 from faulty_hec import FaultyHec
 from glasslab.models import ModelError, retries
 from glasslab.models.retries import retry_after, wait_before
+from glasslab.tooltypes import ToolResult
 
 BUSY = {"status": 503}
 NOW = datetime(2026, 9, 1, 12, 0, 0, tzinfo=UTC)
@@ -74,6 +75,36 @@ def test_the_attempts_have_an_end(bench: Bench, quick: None) -> None:
     waits = [event["wait_seconds"] is None for event in bench.hec.events("llm.failed")]
     assert waits == [False, False, True]
     assert bench.hec.kinds[-1] == ["llm.failed", "agent.final", "session.end"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        ({"max_total_tokens": 100}, "max_tokens_reached"),
+        ({"max_cost": 0.4}, "max_cost_reached"),
+    ],
+)
+def test_an_attempt_that_used_up_what_was_allowed_is_the_last(
+    bench: Bench, quick: None, limit: dict[str, Any], status: str
+) -> None:
+    usage = {"prompt_tokens": 1_000, "completion_tokens": 1, "cost": 0.5}
+    broken_off = {"message": {"content": "The"}, "finish_reason": "error", "usage": usage}
+    outcome = bench.run([broken_off, broken_off, ANSWER], model_retries=2, **limit)
+    assert_recorded(bench, outcome, status, status)
+    assert bench.requests == 1
+    assert [event["wait_seconds"] for event in bench.hec.events("llm.failed")] == [None]
+
+
+def test_a_summary_that_used_up_what_was_allowed_is_not_asked_for_again(bench: Bench, quick: None) -> None:
+    bench.tools.answer = lambda name, arguments: ToolResult("word " * 1_200, False)
+    usage = {"prompt_tokens": 10_000, "completion_tokens": 1}
+    broken_off = {"message": {"content": "DECISIONS"}, "finish_reason": "error", "usage": usage}
+    call = turn(("list_files", "{}"))
+    outcome = bench.run(
+        call, call, [broken_off, broken_off], context_tokens=4_000, model_retries=2, max_total_tokens=9_000
+    )
+    assert_recorded(bench, outcome, "max_tokens_reached", "max_tokens_reached")
+    assert bench.requests == 3
 
 
 @pytest.mark.parametrize("mode", ["full", "summary"])

@@ -1,7 +1,9 @@
 """`glasslab pin`: what it shows, what it pins, and what it leaves alone."""
 
 import argparse
+import errno
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -63,6 +65,22 @@ def test_a_server_that_the_lock_lacks_is_pinned_and_seen(pin: Pin, capsys: pytes
     assert pins.read_lock(pins.LOCK_FILE) == {"stub": pins.lock_entry([LIST, READ], None)}
     assert pin(tools=[READ, LIST]) == 0
     assert "are the pinned ones" in capsys.readouterr().err
+
+
+def test_a_lock_that_cannot_be_written_whole_stays_as_it_was(
+    pin: Pin, lock_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin(tools=[LIST, READ])
+    before = lock_file.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("glasslab.pins.os.fsync", full)
+    assert pin("--write", tools=[LIST]) == 2
+    assert "No space left on device; pin from a checkout" in capsys.readouterr().err
+    assert lock_file.read_bytes() == before
+    assert list(lock_file.parent.iterdir()) == [lock_file]
 
 
 def test_a_server_that_differs_is_pinned_only_when_asked(

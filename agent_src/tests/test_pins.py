@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,14 @@ def test_files_of_a_server(tmp_path: Path) -> None:
     assert str(found) == f"files: {program}"
     assert compare_files(lock, "s", {}).files == [str(program)], "a pinned file that is no part of it any more"
     assert compare_files({"s": lock_entry([LIST], None)}, "s", {"/x": "0" * 64}).files == ["/x"]
+
+
+@pytest.mark.parametrize("what", ["nothing", "folder", "pipe", "/dev/zero"])
+def test_what_cannot_be_read_as_a_file_is_never_the_pinned_one(tmp_path: Path, what: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    found = file_hashes([tmp_path / what])
+    assert compare_files({"s": lock_entry([LIST], None, found)}, "s", found).files == [str(tmp_path / what)]
 
 
 @pytest.mark.parametrize(

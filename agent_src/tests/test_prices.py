@@ -39,6 +39,8 @@ def test_what_tokens_cost() -> None:
 
 def test_the_replys_own_word_comes_first() -> None:
     assert priced(Usage(10, 10, cost=0.5, cost_from="reply"), "m", TABLE).cost == 0.5
+    assert priced(Usage(10, 10, cost=0.0, cost_from="reply"), "m", TABLE).cost == 0.00011
+    assert priced(Usage(10, 10, cost=0.0, cost_from="reply"), "m", {}).cost == 0.0
     assert priced(Usage(10, 10), "m", TABLE) == Usage(10, 10, cost=0.00011, cost_from="prices")
     assert priced(Usage(10, 10), "m", {}) == Usage(10, 10)
 
@@ -56,6 +58,10 @@ def test_an_estimate_is_of_the_size_and_only_for_what_is_missing() -> None:
     assert 1000 <= (got.prompt or 0) <= 1020
     assert estimated(Reply("x" * 30, [], "stop", Usage(prompt=1)), request).usage.completion == 10
     assert estimated(Reply("\ud800", [], "stop"), request).usage.completion == 1
+    nothing = estimated(Reply("x" * 30, [], "stop", Usage(0, 0)), request).usage
+    assert (nothing.completion, nothing.estimated) == (10, True), "what was sent and received took something"
+    assert 1000 <= (nothing.prompt or 0) <= 1020
+    assert estimated(Reply(None, [], "stop", Usage(5, 0)), request).usage == Usage(5, 0)
     whole = Reply("x", [], "stop", Usage(1, 1))
     assert estimated(whole, request) is whole
 

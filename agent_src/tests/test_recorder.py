@@ -118,6 +118,19 @@ def test_times_rise_even_when_the_clock_is_set_back(
     assert times == [2e9, 2e9 + 1e-6, 2e9 + 2e-6, 2e9 + 3e-6, 2e9 + 1]
 
 
+def test_no_two_times_are_the_same_however_long_the_clock_stands_back(
+    hec: FaultyHec, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log keeps microseconds: what is lost in rounding must not add up to one."""
+    clock = iter([1_790_000_000.123456, *[1e9] * 99])
+    monkeypatch.setattr("glasslab.recorder.time", SimpleNamespace(time=lambda: next(clock)))
+    log = recorder.open("s")
+    log.commit(*[TRACE] * 99, END)
+    log.close()
+    times = [line.split(b",")[0][8:] for body in hec.bodies for line in body.splitlines()]
+    assert times == [b"1790000000.%06d" % (123456 + number) for number in range(100)]
+
+
 class HeldUp(queue.SimpleQueue[tuple[bool, object]]):
     """The results of a process that was stopped while its acknowledgement came in."""
 

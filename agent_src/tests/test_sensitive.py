@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glasslab import samples
-from glasslab.sensitive import KNOWN, PERSONAL, SECRETS, Finding, personal_data_in, redact, secrets_in
+from glasslab.sensitive import KNOWN, PERSONAL, SECRETS, Finding, personal_data_in, redact, redacted, secrets_in
 from soak import examples
 
 # Put together here, so that no scanner of repositories takes them for real.
@@ -27,6 +27,7 @@ SECRET_TEXTS = {
     "url_password": "postgres://lab:" + "hunter22@db.example/lab",
     "assignment": "DB_PASSWORD=" + "c0rrect-h0rse",
 }
+TAKEN_OUT = "[redacted: configured_secret]"
 PERSONAL_TEXTS = {
     "email_address": "jane.doe+lab@mail.example.com",
     "card_number": "4111 1111 1111 1111",
@@ -141,3 +142,18 @@ def test_the_time_is_that_of_one_pass(part: str) -> None:
         personal_data_in(text)
         seconds.append(time.process_time() - began)
     assert seconds[1] < max(10 * seconds[0], 0.3)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bad tok-1234567890!", f"bad {TAKEN_OUT}!"),
+        ("bad Bearer tok-1234567890", f"bad {TAKEN_OUT}"),
+        ("cut off: tok-123456", f"cut off: {TAKEN_OUT}"),
+        ("two lines: -----KEY----- abcdef", f"two lines: {TAKEN_OUT}"),
+        ("a token of tok-, short", "a token of tok-, short"),
+    ],
+)
+def test_known_secrets_are_taken_out_of_a_line(text: str, shown: str) -> None:
+    known = ["tok-1234567890", "Bearer tok-1234567890", "-----KEY-----\nabcdef\n", "short"]
+    assert redacted(text, known) == shown

@@ -20,6 +20,7 @@ import pytest
 from agent_lab import QUESTION, ScriptedModel, lab_environment, scripted_model, turn
 from conftest import Certificates
 from faulty_hec import FaultyHec
+from glasslab import asking
 from glasslab.service import Service
 from glasslab.statuses import EXIT_CODES, JSON_FIELDS, MAX_QUESTION_CHARACTERS
 from tool_servers import running_parent
@@ -166,6 +167,28 @@ def test_a_client_that_says_so_cancels_and_gets_the_outcome(lab: Lab) -> None:
     result = exchange(lab.socket("slow"), question(), cancel)
     assert (result["status"], EXIT_CODES[result["status"]]) == ("cancelled", 8)
     assert lab.hec.events("session.end")[0]["session_id"] == result["session_id"]
+
+
+def test_a_client_that_cancels_in_the_same_breath_is_heard(lab: Lab) -> None:
+    result = exchange(lab.socket("slow"), question() + b'{"cancel": true}\n')
+    assert result["status"] == "cancelled"
+    assert lab.hec.events("session.end")[0]["status"] == "cancelled"
+    assert not lab.hec.events("llm")
+
+
+def test_ctrl_c_before_the_service_is_reached_is_told_once_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    stop = asking._Stop()
+    stop._on_signal(signal.SIGINT, None)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(5)
+        stop.told = ours
+        stop.tell()
+        assert theirs.recv(100) == b'{"cancel": true}\n'
+    stop.tell()  # the service is gone
+    with pytest.raises(KeyboardInterrupt):
+        stop._on_signal(signal.SIGINT, None)
 
 
 def test_several_at_once_do_not_wait_for_each_other(lab: Lab) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from pydantic import SecretStr
 
 from conftest import Certificates
 from glasslab.keys import KeyFileError, load_public_keys, load_signing_key
@@ -124,7 +125,7 @@ BAD = [
     ({"HEC_TOKEN_MCP": ""}, "HEC_TOKEN_MCP is not set"),
     ({"HEC_URL": "ftp://log:8088"}, "HEC_URL: 'ftp://log:8088' is no http(s) URL"),
     ({"HEC_URL": "log:8088"}, "HEC_URL: 'log:8088' is no http(s) URL"),
-    ({"HEC_URL": "https://log:port"}, "HEC_URL: 'https://log:port' is no URL"),
+    ({"HEC_URL": "https://log:port"}, "HEC_URL: 'https://log:port' is no http(s) URL"),
     ({"HEC_URL": "http://10.10.10.20:8088"}, "HEC_URL: 'http://10.10.10.20:8088' is plain http to another machine"),
     ({"HEC_URL": "https://u:p@log:8088"}, "holds a user"),
     ({"MODEL_BASE_URL": "https://u:geheim@m/v1"}, "MODEL_BASE_URL: 'https://...@m/v1' holds a user"),
@@ -132,7 +133,14 @@ BAD = [
     ({"HEC_CA": "/dev/zero"}, "HEC_CA: '/dev/zero' is no regular file"),
     ({"HEC_CA": "~nobody-here/ca"}, "HEC_CA: '~nobody-here/ca' names a home folder that nobody knows"),
     ({"MODEL_API_KEY_FILE": "~nobody-here/key"}, "MODEL_API_KEY_FILE: '~nobody-here/key' names a home folder"),
-    ({"MODEL_API_KEY_FILE": "/dev/zero"}, "MODEL_API_KEY_FILE: /dev/zero is too large for a secret"),
+    ({"MODEL_API_KEY_FILE": "/dev/zero"}, "MODEL_API_KEY_FILE: '/dev/zero' is larger than 65536 bytes"),
+    ({"HEC_URL": "https://log..example:8088"}, "HEC_URL: 'https://log..example:8088' is no http(s) URL"),
+    ({"HEC_URL": "https://log:8088/a b"}, "HEC_URL: 'https://log:8088/a b' is no http(s) URL"),
+    ({"MODEL_BASE_URL": "https://m/v1\x01"}, "MODEL_BASE_URL: 'https://m/v1\\x01' is no http(s) URL"),
+    ({"MODEL_BASE_URL": "https://[v1.x]/v1"}, "MODEL_BASE_URL: 'https://[v1.x]/v1' is no http(s) URL"),
+    ({"MODEL_BASE_URL": f"https://{'m' * 64}/v1"}, "/v1' is no http(s) URL"),
+    ({"HEC_INDEX": "a" * 129}, "HEC_INDEX: 'aaa"),
+    ({"MAX_TURNS": "9" * 5000}, "MAX_TURNS: '999"),
     ({"MODEL_API_KEY_FILE": "/"}, "MODEL_API_KEY_FILE: cannot read / (Is a directory)"),
     ({"HEC_TOKEN": "a b"}, "HEC_TOKEN: the value holds characters that no token has"),
     ({"HEC_TOKEN": "caf\u00e9"}, "HEC_TOKEN: the value holds characters that no token has"),
@@ -181,6 +189,7 @@ def test_what_is_wrong_is_one_line_that_names_it(
     assert expected in found[0]
     assert ";" in found[0]  # the remedy
     assert "geheim" not in found[0]
+    assert len(found[0]) < 700
     if "HEC_TOKEN" in values:
         assert values["HEC_TOKEN"].strip() not in found[0] or not values["HEC_TOKEN"].strip()
 
@@ -332,6 +341,37 @@ def test_a_key_given_as_a_file_has_to_exist(environment: pytest.MonkeyPatch, cle
     with pytest.raises(KeyFileError, match="No such file"):
         Settings.load().key()
     assert not (clean_home / "none.pem").exists()
+
+
+def test_a_public_half_that_is_missing_is_made_again(clean_home: Path) -> None:
+    path = clean_home / "state/agent.pem"
+    key = load_signing_key(path, make=True)
+    path.with_suffix(".pub").unlink()
+    load_signing_key(path, make=False)
+    assert not path.with_suffix(".pub").exists()
+    load_signing_key(path, make=True)
+    assert load_public_keys(path.parent)["agent"].public_bytes_raw() == key.public_key().public_bytes_raw()
+
+
+def test_a_key_without_an_end_is_refused() -> None:
+    with pytest.raises(KeyFileError, match="/dev/zero is no PEM private key"):
+        load_signing_key(Path("/dev/zero"), make=False)
+    with pytest.raises(KeyFileError, match="/dev/zero is no PEM public key"):
+        load_public_keys(Path("/dev/zero"))
+
+
+def test_a_pipe_is_read_to_its_end_and_not_waited_for_for_ever(
+    environment: pytest.MonkeyPatch, clean_home: Path
+) -> None:
+    pipe = clean_home / "pipe"
+    os.mkfifo(pipe)
+    give(environment, {**GOOD, "MODEL_API_KEY_FILE": str(pipe)})
+    writer = threading.Thread(target=pipe.write_text, args=("sk-from-a-pipe\n",))
+    writer.start()
+    assert Settings.load().model_api_key == SecretStr("sk-from-a-pipe")
+    writer.join()
+    environment.setattr("glasslab.jsonfiles.PIPE_SECONDS", 0.01)
+    assert lines() == (f"MODEL_API_KEY_FILE: '{pipe}' is a pipe that did not end within 0.01 s; give a file",)
 
 
 def test_a_key_of_another_kind_is_refused(clean_home: Path) -> None:

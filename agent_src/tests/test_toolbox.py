@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tool_servers import children, eventually, make_documents, meta, open_descri
 
 FAKE = str(Path(__file__).parent / "fake_tool_server.py")
 FAKE_COMMAND = ServerCommand(sys.executable, (FAKE,))
+RUN = f"import runpy; runpy.run_path({FAKE!r}, run_name='__main__')"
 
 
 @pytest.fixture(autouse=True)
@@ -264,6 +266,37 @@ def test_a_silent_server_is_given_up_after_the_timeout() -> None:
         with pytest.raises(ToolServerError, match="did not answer in time"):
             box.call("silent", {}, meta())
         assert 0.2 < time.monotonic() - began < 20
+
+
+def test_a_server_that_does_not_read_is_given_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("glasslab.mcp_session._SEND_GRACE", 0.1)
+    monkeypatch.setattr("mcp.shared.jsonrpc_dispatcher._ABANDON_WRITE_TIMEOUT", 0.1)
+    with Toolbox(FAKE_COMMAND, timeout=20) as box:
+        box.connect(meta())
+        box.call("tool1", {}, meta())
+        assert box._session
+        box._session._timeout = 0.3
+        with pytest.raises(ToolServerError, match="did not answer in time") as caught:
+            box.call("echo", {"much": "x" * 1_000_000}, meta())
+    assert caught.value.again
+
+
+@pytest.mark.parametrize("tool", ["tells", "dies"])
+def test_what_a_server_was_given_is_in_no_error_of_it(tool: str) -> None:
+    secret = "given-to-this-server"
+    command = ServerCommand(sys.executable, ("-c", f"import os, sys; sys.argv = ['', os.environ['KEY']]; {RUN}"))
+    with Toolbox(replace(command, env={"KEY": secret}), timeout=5) as box:
+        box.connect(meta())
+        with pytest.raises(ToolServerError) as caught:
+            box.call(tool, {}, meta())
+    assert secret not in str(caught.value)
+    assert ("[redacted: configured_secret]" in str(caught.value)) == (tool == "tells")
+    assert secret not in repr(replace(command, env={"KEY": secret}))
+
+
+def test_the_labs_own_server_may_be_quoted_but_for_its_token() -> None:
+    server = files_server({"HEC_TOKEN_MCP": "token-of-the-server", "LAB_DOCUMENTS": "/srv/documents"})
+    assert Toolbox(server).secrets == ["token-of-the-server"]
 
 
 def test_a_server_that_dies_is_named_with_its_last_words(fake: Toolbox) -> None:

@@ -155,6 +155,14 @@ def test_a_flood_of_drifts_is_counted(place: Place) -> None:
     assert len(place.log.events("network.drift")) == 21
 
 
+def test_no_two_frames_of_a_batch_have_the_same_time(place: Place) -> None:
+    place.saw(*(line(number, dest_port=number + 1) for number in range(60)))
+    work(place.forwarder())
+    times = [item.time for item in place.log.stored]
+    assert len(times) > 60
+    assert [f"{when:.6f}" for when in times] == sorted({f"{when:.6f}" for when in times})
+
+
 def test_each_day_has_a_stream_that_names_the_one_before(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.saw(line(0))
     work(place.forwarder())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -91,6 +92,8 @@ def error_of(data: object) -> tuple[int | None, str | None]:
     message = error.get("message")
     for value in (error.get("code"), error.get("type")):
         code = ERROR_TYPES.get(value) if isinstance(value, str) else value
+        if isinstance(value, str) and re.fullmatch(r"[45][0-9]{2}", value):  # gateways send the status as a text, too
+            code = int(value)
         if type(code) is int and 400 <= code <= 599:
             return code, message if isinstance(message, str) else None
     return None, message if isinstance(message, str) else None

@@ -48,7 +48,7 @@ class Stream:
         state["seq"], state["prev"] = chain.position
         parts = []
         for event in sealed:
-            state["time"] = max(now, state["time"] + STEP)
+            state["time"] = max(now, round(state["time"] + STEP, 6))  # else what is lost in rounding adds up
             parts.append(self._envelope(event, state["time"]))
         return b"\n".join(parts), sealed
 
