@@ -76,6 +76,8 @@ def _element(element: ElementTree.Element, views: set[str]) -> Iterator[str]:
         yield f"<{element.tag}> names view {view}, which is not there"
     if element.tag == "collection" and not element.get("label", "").strip():
         yield "<collection> has no label"
+    if element.tag == "collection" and not len(element):
+        yield f"<collection> {element.get('label')} is empty"
     if element.tag == "a" and not re.match(r"[\w/.#?]", element.get("href", "")):
         yield "<a> has no href"
     if "color" in element.keys() and not re.fullmatch(r"#?[0-9A-Fa-f]{6}", element.get("color", "")):  # noqa: SIM118  # an element, not a dict
@@ -107,7 +109,8 @@ def metadata(path: Path, file: str, objects: Mapping[str, set[str]], roles: set[
             elif key == "access":
                 fault = _access(setting.value, roles)
             else:
-                fault = "" if key in ("owner", "version", "modtime") else f"{key} is no setting of metadata"
+                known = key in ("owner", "version", "modtime")
+                fault = "" if known and setting.value else f"{key} is {'empty' if known else 'no setting of metadata'}"
             findings += [Finding(file, setting.line, f"[{stanza.name}] {fault}")] if fault else []
     return findings
 

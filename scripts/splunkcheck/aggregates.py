@@ -44,6 +44,9 @@ def aggregates(walk: Walk, rest: str) -> tuple[list[str], list[str]]:
         position = end + len(text[end:]) - len(text[end:].lstrip(" ,\n"))
         if position == end < len(text):
             raise FaultError(f"{text[end : end + 20]!r} stands where AS, BY or another aggregate is due")
+    twice = sorted({name for name in made if made.count(name) > 1})
+    if twice:
+        raise FaultError(f"{', '.join(twice)} is made twice; give each its own name")
     if not made:
         raise FaultError("no aggregate")
     return made, [name.strip("\"'") for name in groups]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from splunkcheck import formats, lookups, options, patterns, searching
+from splunkcheck import formats, lookups, options, othercommands, patterns, searching
 from splunkcheck.aggregates import aggregates
 from splunkcheck.expressions import assignments, condition, unquoted
 from splunkcheck.findings import FaultError
@@ -25,8 +25,17 @@ _TEXT: Final = r'"(?:[^"\\]|\\.)*"'
 def run(walk: Walk, command: Command) -> None:
     """Take one command. Its faults are added to the walk's; FaultError when it cannot be read at all."""
     handler = _HANDLERS.get(command.name)
+    if handler is None and command.name in othercommands.KNOWN:
+        if walk.started and command.name in othercommands.FIRST:
+            raise FaultError(f"{command.name}: it begins a search")
+        if re.search(r"(?:\s(?:AS|BY)|,)$", command.rest, re.I):
+            raise FaultError(f"{command.name}: nothing stands behind {command.rest[-12:]!r}")
+        walk.open = True
+        return
+    if command.name in othercommands.CHANGING:
+        raise FaultError(f"{command.name} writes, sends or runs something; a search of this app only reads")
     if handler is None:
-        raise FaultError(f"{command.name} is no command, or one that the checker does not know")
+        raise FaultError(f"{command.name} is no command")
     rest, given = command.rest, Given()
     if command.name in options.OPTIONS:
         rest, given = options.options(command.name, rest)

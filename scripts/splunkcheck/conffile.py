@@ -99,6 +99,10 @@ def parse(text: str, file: str, name: str) -> tuple[Conf, list[Finding]]:
 
 def _odd(line: str) -> str:
     """Say which letter of a line nobody sees: a control character, or one without a width."""
+    plain = line.partition("=")[0] + line[-1:]
+    if found := [letter for letter in plain if not letter.isascii() and letter.isspace()]:
+        name = unicodedata.name(found[0], "without a name")
+        return f"U+{ord(found[0]):04X} ({name}) is no blank to Splunk: it belongs to the key or the value"
     for letter in "" if line.isascii() and line.replace("\t", " ").isprintable() else line:
         if letter != "\t" and unicodedata.category(letter) in ("Cc", "Cf"):
             return (

@@ -73,6 +73,8 @@ def read(path: Path, file: str) -> View:
         set(root.keys()) - {"version", "theme", "hideTitle", "hideEdit", "hideExport", "hideOpenInSearch", "isVisible"}
     ):
         view.say(f"<dashboard> has no attribute {name}")
+    for name in sorted({child.tag for child in root if len(root.findall(child.tag)) > 1}):
+        view.say(f"<{name}> is there twice")
     try:
         words = root.findtext("definition") or ""
         view.definition = json.loads(words, object_pairs_hook=_once, parse_constant=_no_number)
@@ -81,6 +83,9 @@ def read(path: Path, file: str) -> View:
     if not isinstance(view.definition, dict):
         view.say("its definition is no object")
         view.definition = {}
+    label, title = (root.findtext("label") or "").strip(), view.definition.get("title", "")
+    if label and title and label != title and "$" not in str(title):
+        view.say(f"its label, {label!r}, is not its title, {title!r}: the navigation shows the one, the page the other")
     return view
 
 

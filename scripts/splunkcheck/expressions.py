@@ -98,6 +98,8 @@ class _Parser:
     def compare(self, left: Value, sign: str, right: Value) -> None:
         if {left.kind, right.kind} in ({"n", "s"}, {"b", "s"}, {"b", "n"}, {"b", "f"}):
             raise FaultError(f"{sign} compares {functions.CALLED[left.kind]} with {functions.CALLED[right.kind]}")
+        if sign.upper() == "LIKE" and right.kind == "s" and (fault := functions.text("l", right.text or "")):
+            raise FaultError(f"LIKE {fault}")
         if "z" in (left.kind, right.kind):
             raise FaultError(f"{sign} null() is never true; write isnull() or isnotnull()")
         if right.kind == "s" and right.text is not None and TOKEN not in right.text:

@@ -13,8 +13,8 @@ from splunkcheck.tokens import TOKEN
 
 # NAME(TAKES[OPTIONAL]{AND AS OFTEN AS ONE LIKES})RETURNS. One letter is one argument: n number, s text, b condition,
 # v a value of any type but a condition, x anything, and texts of a form: r regular expression, t time modifier,
-# f format of times, c network, o one of some words, q terms of a search, h what is looked into. What if, case,
-# coalesce and nullif return is what their branches are.
+# f format of times, c network, o one of some words, q terms of a search, h what is looked into, l a pattern of like(),
+# d what stands between values. What if, case, coalesce and nullif return is what their branches are.
 _FUNCTIONS: Final = """
 abs(n)n acos(n)n acosh(n)n asin(n)n asinh(n)n atan(n)n atan2(nn)n atanh(n)n avg(v{v})n bit_and(nn{n})n bit_not(n[n])n
 bit_or(nn{n})n bit_shift_left(nn)n bit_shift_right(nn)n bit_xor(nn{n})n case(bx{bx})x ceil(n)n ceiling(n)n
@@ -23,11 +23,11 @@ if(bxx)x in(vv{v})b ipmask(ss)s isarray(x)b isbool(x)b isdouble(x)b isint(x)b is
 isnum(x)b isobject(x)b isstr(x)b json(v)s json_append(vsx{sx})s json_array({x})s json_array_to_mv(v[b])v
 json_delete(vs{s})s json_entries(v)s json_extend(vsx{sx})s json_extract(v{s})v json_extract_exact(v{s})v
 json_has_key_exact(vs)b json_keys(v)s json_object({sx})s json_set(vsx{sx})s json_set_exact(vsx{sx})s json_valid(v)b
-len(s)n like(hs)b ln(n)n log(n[n])n lower(s)s ltrim(s[s])s match(hr)b max(v{v})v md5(s)s min(v{v})v
-mv_to_json_array(v[b])s mvappend(v{v})v mvcount(v)n mvdedup(v)v mvfilter(b)v mvfind(vr)n mvindex(vn[n])v mvjoin(vs)s
-mvmap(vx[v])v mvrange(nn[v])v mvsort(v)v mvzip(vv[s])v now()n null()z nullif(xx)x pi()n pow(nn)n printf(s{v})s random()n
+len(s)n like(hl)b ln(n)n log(n[n])n lower(s)s ltrim(s[s])s match(hr)b max(v{v})v md5(s)s min(v{v})v
+mv_to_json_array(v[b])s mvappend(v{v})v mvcount(v)n mvdedup(v)v mvfilter(b)v mvfind(vr)n mvindex(vn[n])v mvjoin(vd)s
+mvmap(vx[v])v mvrange(nn[v])v mvsort(v)v mvzip(vv[d])v now()n null()z nullif(xx)x pi()n pow(nn)n printf(s{v})s random()n
 relative_time(nt)n replace(srs)s round(n[n])n rtrim(s[s])s searchmatch(q)b sha1(s)s sha256(s)s sha512(s)s sigfig(n)n
-sin(n)n sinh(n)n spath(ss)v split(ss)v sqrt(n)n strftime(nf)s strptime(sf)n substr(sn[n])s sum(v{v})n tan(n)n
+sin(n)n sinh(n)n spath(ss)v split(sd)v sqrt(n)n strftime(nf)s strptime(sf)n substr(sn[n])s sum(v{v})n tan(n)n
 tanh(n)n time()n tonumber(v[n])n tostring(x[o])s trim(s[s])s true()b typeof(x)s upper(s)s urldecode(s)s
 validate(bx{bx})s
 """
@@ -70,7 +70,7 @@ def refuses(letter: str, kind: str) -> str:
     elif letter == "n":
         wrong = kind in "sb"
     else:
-        wrong = kind == "b" or (letter in "tfrco" and kind == "n")
+        wrong = kind == "b" or (letter in "tfrcold" and kind == "n")
     words = {"b": "a condition, such as a comparison", "n": "a number"}.get(
         letter, "a text" if letter != "v" else "a value"
     )
@@ -87,12 +87,16 @@ def _word(value: str) -> str:
     return "" if value in _TOSTRING else f"is none of {', '.join(sorted(_TOSTRING))}"
 
 
+def _like(value: str) -> str:
+    return "has a star; any letters are % there, and one is _" if "*" in value and "%" not in value else ""
+
+
 def _modifier(value: str) -> str:
     return "" if re.match(r"[-+@]|now$", value) and not values.time(value) else "is no time modifier (-15m, -1d@d, @h)"
 
 
 _TEXTS: Final[dict[str, Callable[[str], str]]] = {
-    "r": patterns.fault, "f": formats.strftime, "t": _modifier, "c": formats.network, "o": _word,
+    "l": _like, "r": patterns.fault, "f": formats.strftime, "t": _modifier, "c": formats.network, "o": _word,
 }  # fmt: skip
 
 

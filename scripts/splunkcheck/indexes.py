@@ -44,6 +44,9 @@ def _one(stanza: Stanza, volumes: set[str]) -> Iterator[tuple[str, int]]:
     places = [stanza.get(key) for key in _PATHS]
     if len(set(places)) < len(places):
         yield "homePath, coldPath and thawedPath are not three places", stanza.line
+    frozen = stanza.get("coldToFrozenDir")
+    if frozen and frozen in places:
+        yield f"coldToFrozenDir = {frozen} is where its own buckets are", stanza.settings["coldToFrozenDir"].line
     for outer in places:
         for inner in places:
             if outer and inner.startswith(f"{outer}/"):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from splunkcheck.findings import FaultError
+from splunkcheck.terms import terms
 from splunkcheck.walk import NAME, Walk
 
 _PAIR = rf"({NAME})(?:\s+AS\s+({NAME}))?"
@@ -49,7 +50,11 @@ def lookup(walk: Walk, rest: str, given: Given) -> None:
 
 def inputlookup(walk: Walk, rest: str, given: Given) -> None:
     """`inputlookup NAME`: its columns are the fields; with append=t, beside those that are there."""
-    columns = _columns(walk, rest)
+    table, _, condition = rest.partition(" where ")
+    columns = _columns(walk, table)
+    for name, _, _ in terms(condition).compared if condition else ():
+        if name not in columns:
+            raise FaultError(f"where: the lookup has no column {name}; it has {', '.join(columns)}")
     append = given.get("append", "f").lower() in ("t", "true", "1")
     if walk.started and not append:
         raise FaultError("it begins a search")

@@ -50,6 +50,7 @@ _FIRST: Final = {"dedup": 1, "sort": 0, "head": 1, "tail": 1}
 def options(command: str, rest: str) -> tuple[str, dict[str, str]]:
     """Take the options out of what stands behind a command. Raises FaultError for one it has not, or a wrong value."""
     found: dict[str, str] = {}
+    rest, where, condition = rest.partition(" where ") if command == "inputlookup" else (rest, "", "")
 
     def take(match: re.Match[str]) -> str:
         found[match[1]] = match[2].strip('"').replace("\0", "=")
@@ -64,7 +65,7 @@ def options(command: str, rest: str) -> tuple[str, dict[str, str]]:
             raise FaultError(f"{command} has no option {name}; it has {', '.join(sorted(OPTIONS[command]))}")
         if fault := _value(kind, value):
             raise FaultError(f"{command}: {name}={value} {fault}")
-    return rest, found
+    return rest + where + condition, found
 
 
 def kept(command: str, rest: str) -> str:

@@ -56,6 +56,9 @@ def _setting(
     value, (kind, _, _) = setting.value, key.partition("-")
     if key in ("LINE_BREAKER", "EVENT_BREAKER") and not patterns.fault(value) and not patterns.groups(value):
         yield f"{key} has no group: it says where a line ends"
+    elif key in ("LINE_BREAKER", "EVENT_BREAKER") and not patterns.fault(value):
+        if not any("\n" in (found[1] or "") for found in patterns.compiled(value).finditer('{"a": 1}\n{"a": 2}\n')):
+            yield f"{key} = {value} never meets a line feed between two frames: they would become one event"
     elif kind == "EXTRACT":
         body, _, source = re.match(r"(.*?)(\s+in\s+(\w+))?$", value, re.DOTALL).groups()  # type: ignore[union-attr]  # it always matches
         if not patterns.fault(body) and not patterns.names(body):

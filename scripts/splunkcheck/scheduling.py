@@ -34,6 +34,8 @@ def check(conf: Conf) -> Iterator[Finding]:
 def _times(stanza: Stanza) -> Iterator[tuple[str, str]]:
     if on(stanza, "enableSched") != ("cron_schedule" in stanza.settings):
         yield "cron_schedule", "enableSched and cron_schedule go together"
+    if on(stanza, "enableSched") and on(stanza, "disabled"):
+        yield "disabled", "is scheduled and disabled: it never runs"
     for key in ("dispatch.earliest_time", "dispatch.latest_time"):
         if key not in stanza.settings:
             yield key, f"has no {key}: it would search all of time"

@@ -19,6 +19,8 @@ def search(walk: Walk, rest: str) -> None:
     for name, sign, value in found.compared:
         if TOKEN in value:
             pass  # whatever an input says
+        elif name == "index" and "*" in value:
+            walk.faults.append(f"index={value} searches more than it needs; write `glasslab_index`")
         elif name == "index" and value not in walk.indexes:
             walk.faults.append(f"there is no index {value}")
         elif name == "eventtype" and "*" not in value and value not in walk.eventtypes:

@@ -130,6 +130,8 @@ def _events(conf: Conf) -> Iterator[Finding]:
             yield Finding(
                 conf.file, stanza.line, f"[{stanza.name}] an event type's search has no pipe and no subsearch"
             )
+        if found := re.search(r"\b(?:_index_)?(?:earliest|latest)\s*=", stanza.get("search")):
+            yield Finding(conf.file, stanza.line, f"[{stanza.name}] {found[0]}: an event type has no time of its own")
         reached, todo = set[str](), [stanza.name]
         while todo:
             new = called.get(todo.pop(), set()) - reached

@@ -157,7 +157,7 @@ def _names(value: str) -> str:
 def _listed(value: str) -> str:
     if "," in value:
         return "has a comma: its names stand apart by ;"
-    return _names(value)
+    return _names(value.rstrip("; "))
 
 
 def _fields(value: str) -> str:

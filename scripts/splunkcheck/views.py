@@ -72,6 +72,8 @@ def _times(view: View, name: str, given: dict[str, Any]) -> None:
         open_end = value in (None, "") or "$" in str(value)  # all of time, now, or what an input says
         if key not in ("earliest", "latest") or (not open_end and values.time(str(value))):
             view.say(f"{name}: {key} = {value} is no time")
+        if f".{'latest' if key == 'earliest' else 'earliest'}$" in str(value):
+            view.say(f"{name}: {key} = {value}: the two are swapped")
     if fault := values.between(str(given.get("earliest", "")), str(given.get("latest", ""))):
         view.say(f"{name}: {fault}")
 
@@ -136,6 +138,7 @@ def _source(
 
 def _tokens(view: View) -> None:
     """Say which tokens nothing sets, and which are written in a way that is none."""
+    clicked = {token for token, _ in _TOKEN.findall(json.dumps(_without_handlers(view.definition)))}
     known, inputs, sources = view.tokens(), view.inputs(), part(view.definition, "dataSources")
     for token, filtered in sorted(set(_TOKEN.findall(json.dumps(view.definition)))):
         name, _, inner = token.partition(".")
@@ -148,9 +151,19 @@ def _tokens(view: View) -> None:
             if not _ENVIRONMENT.fullmatch(token):
                 view.say(f"${token}$ is no token of the environment")
         elif name not in known:
-            if not token.startswith(("row.", "click.", "result.", "name", "value", "trellis.")):
+            of_a_click = token.startswith(("row.", "click.", "result.", "name", "value", "trellis."))
+            if not of_a_click:
                 view.say(f"${token}$ is set by no input")
+            elif token in clicked:
+                view.say(f"${token}$ is there in a drilldown only; set a token of the view by drilldown.setToken")
         elif name in inputs and (inputs[name].get("type") == "input.timerange") != bool(inner):
             view.say(f"${token}$: a time range is $TOKEN.earliest$ and $TOKEN.latest$, and no other input has parts")
         elif name in inputs and inner and inner not in studio.TIMERANGE_PARTS:
             view.say(f"${token}$: a time range has earliest and latest, and no {inner}")
+
+
+def _without_handlers(value: Any) -> Any:
+    """Return a definition without what happens at a click."""
+    if isinstance(value, dict):
+        return {key: _without_handlers(inner) for key, inner in value.items() if key != "eventHandlers"}
+    return [_without_handlers(inner) for inner in value] if isinstance(value, list) else value
