@@ -49,6 +49,7 @@ class Cluster:
         self.seen: dict[str, list[list[Any]]] = {name: [] for name in names}
         self.rules = {name: dict(RULES) for name in names}
         self.questions: dict[str, Any] = {}
+        self.again: dict[str, str] = {}
         for machine, order in self.found["machines"].items():
             self.places[machine] = {place["name"]: self.answers(place) for place in order["places"]}
 
@@ -91,6 +92,7 @@ class Cluster:
                 "nodes": nodes,
                 "planned": json.dumps({"nodes": json.dumps(self.found["nodes"])}),
                 "knocked": {machine: json.dumps(places) for machine, places in self.places.items()},
+                "again": self.again,
                 "ended": {machine: json.dumps(ended.get(machine, {"believed": []})) for machine in self.found["ends"]},
                 "questions": self.questions,
                 "accepted": [],
@@ -114,6 +116,40 @@ def test_every_hypervisor_is_in_it() -> None:
     assert set(cluster.found["ends"]) == {"pve1", "pve2", "agent", "logs", "agent2", "logs2"}
     places = {one["place"] for one in result["probes"] if one["hypervisor"] == "pve2"}
     assert places == {"agent2", "agent2's sandbox", "logs2"}
+
+
+def test_the_controls_of_all_hypervisors_may_knock_again_and_nobody_else() -> None:
+    made = Cluster(outside=({"name": "internet", "command": ["true"]},)).found
+    again = {machine: [place["name"] for place in order["places"]] for machine, order in made["again"].items()}
+    assert again == {"controller": ["controller"], "pve1": ["hypervisor"], "pve2": ["hypervisor"]}
+    for machine, order in made["again"].items():
+        assert order["programs"].keys() >= {"probe"}
+        assert order["places"][0]["order"] == made["machines"][machine]["places"][0]["order"], (
+            "their doors, all of them"
+        )
+
+
+def test_another_hypervisor_that_knocked_again_counts_too() -> None:
+    cluster = Cluster()
+    probe = cluster.door("agent", "agent", "192.168.50.3", "tcp", 22)
+    for doors in cluster.places["agent"].values():
+        for door in doors:
+            door["time"] += 25
+
+    def observed() -> str:
+        found = [
+            one for one in cluster.receipt()["probes"] if one["place"] == "agent" and one["address"] == "192.168.50.3"
+        ]
+        return str(next(one["observed"] for one in found if one["port"] == probe["port"]))
+
+    assert observed() == "unproven"
+    for machine in cluster.found["again"]:
+        places = {
+            name: [{**door, "time": door["time"] + 50} for door in doors]
+            for name, doors in cluster.places[machine].items()
+        }
+        cluster.again[machine] = json.dumps(places)
+    assert observed() == "blocked"
 
 
 def test_the_other_hypervisor_and_its_guests_are_beyond_the_walls() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,50 @@ def test_silence_proves_nothing_when(doubt: str) -> None:
     assert why in found["why"]
     assert result["as_expected"] is False
     assert why in "\n".join(receipt.findings(result))
+
+
+def knocked_again(world: World, seconds: float, answer: str) -> None:
+    """The controller knocks on its doors a second time, that long after the first, from other ports."""
+    doors = [
+        {**door, "mark": door["mark"] + 5000, "time": door["time"] + seconds, "answer": answer}
+        for door in world.places["controller"]
+    ]
+    world.order["again"] = {"controller": json.dumps({"controller": doors})}
+
+
+@pytest.mark.parametrize(
+    ("late_by", "seconds", "answer", "observed"),
+    [
+        (25, 60, "open", "blocked"),
+        (25, 60, "refused", "blocked"),
+        (25, 60, "silent", "unproven"),
+        (25, 14.5, "open", "unproven"),  # before the probe too, and too long before it
+        (25, 28, "open", "blocked"),
+        (-25, 28, "open", "unproven"),  # both after it
+    ],
+)
+def test_a_late_knock_is_judged_by_controls_before_and_after_it(
+    late_by: float, seconds: float, answer: str, observed: str
+) -> None:
+    world = World()
+    for door in world.places["agent"]:
+        door["time"] += late_by
+    knocked_again(world, seconds, answer)
+    found = row(world.receipt(), "agent", *LAN_DOOR)
+    assert found["observed"] == observed
+    assert found.get("why", "").startswith("its control knocked") is (observed == "unproven")
+
+
+def test_the_controls_second_packets_are_no_leak() -> None:
+    world = World()
+    probe = world.door("agent", *LAN_DOOR)
+    assert world.seen is not None
+    world.seen.append(["vmbr0", "out", "tcp", "192.168.50.100", probe["mark"] + 5000, *LAN_DOOR[::2]])
+    probe["mark"] += 5000
+    world.door("controller", *LAN_DOOR)["mark"] = probe["mark"] - 5000
+    assert row(world.receipt(), "agent", *LAN_DOOR)["observed"] == "reachable"
+    knocked_again(world, 1, "open")
+    assert row(world.receipt(), "agent", *LAN_DOOR)["observed"] != "reachable"
 
 
 def test_a_place_that_cannot_be_entered_is_unproven_until_it_is_accepted() -> None:

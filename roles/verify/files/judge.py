@@ -11,7 +11,13 @@ Row = dict[str, Any]
 REACHED = ("open", "refused", "foreign")
 # The packet was sent and nothing of use came back.
 HELD = ("silent", "cut")
-MOMENT = 10.0  # seconds: a target that answered its control longer ago or later may have been down at the knock
+# Seconds: a target that answered its control longer ago, and not again, may have been down at the knock.
+MOMENT = 10.0
+
+
+def by_door(knocked: dict[str, Any]) -> dict[str, dict[Any, Row]]:
+    """Of each place that could knock its doors, with what they answered."""
+    return {place: {key(door): door for door in found} for place, found in knocked.items() if isinstance(found, list)}
 
 
 class Evidence:
@@ -19,7 +25,7 @@ class Evidence:
 
     `knocked` is {place: doors with answers, or {"error": why there are none}}; `seen` what watch.py printed (None: it
     did not watch), `own` the hypervisor's own connections; `bridge` the lab's; `entries` each guest's ports by its
-    address.
+    address; `again` what the controls got who knocked a second time, after all the others.
     """
 
     def __init__(
@@ -29,11 +35,11 @@ class Evidence:
         own: list[list[Any]],
         bridge: str,
         entries: dict[str, list[str]],
+        again: dict[str, Any] | None = None,
     ):
         self.failed = {place: found["error"] for place, found in knocked.items() if "error" in found}
-        self.doors = {
-            place: {key(door): door for door in found} for place, found in knocked.items() if isinstance(found, list)
-        }
+        self.doors = by_door(knocked)
+        self.again = by_door(again or {})
         self.seen, self.bridge, self.entries = seen, bridge, entries
         self.ports = {port for ports in entries.values() for port in ports}
         # What the controls sent themselves is no leak, and neither is what the hypervisor sends over a connection of
@@ -41,13 +47,22 @@ class Evidence:
         # No probe hides behind that: the kernel gives a translated packet no tuple that a connection of its own has.
         self.others = {
             (transport(door["protocol"]), door["source"], door["mark"], door["address"])
+            for doors in (self.doors, self.again)
             for place in ("controller", "hypervisor")
-            for door in self.doors.get(place, {}).values()
+            for door in doors.get(place, {}).values()
         } | {(protocol, source, port, target) for protocol, source, port, target, _ in own}
 
     def get(self, place: str, door: Row) -> Row | None:
         """What that place got at that door."""
         return self.doors.get(place, {}).get(key(door))
+
+    def attended(self, place: str, door: Row, moment: float) -> float:
+        """How many seconds off a control was answered; 0 when it was before that moment and after it again."""
+        knocks = [one for one in (self.get(place, door), self.again.get(place, {}).get(key(door))) if one]
+        times = [one["time"] for one in knocks if one["answer"] in REACHED]
+        if min(times) <= moment <= max(times):
+            return 0.0
+        return float(min(abs(time - moment) for time in times))
 
     def sightings(self, probe: Row) -> list[tuple[str, str, str]]:
         """[interface, in or out, source] of packets to the probe's door by its own port or echo identifier."""
@@ -101,7 +116,7 @@ def control(row: Row, probe: Row, evidence: Evidence) -> tuple[Row | None, str]:
         best = best or {"from": place, "answer": found["answer"]}
         if found["answer"] not in REACHED:
             why = "the target did not answer its control either"
-        elif (apart := abs(found["time"] - probe["time"])) > MOMENT:
+        elif (apart := evidence.attended(place, door, probe["time"])) > MOMENT:
             why = f"its control knocked {apart:.0f} s apart: look at the clocks, and take the receipt again"
         else:
             return {"from": place, "answer": found["answer"]}, ""

@@ -7,7 +7,7 @@ network_declared}, "begun": what watch.py printed there, "address": where its SS
 {hypervisor: {"rows": [...], "kinds": {place: inside, sandbox or outside}, "alive": {place: [[place, door]...], of which
 one has to answer for that place to be believed}, "forged": {guest: frames}, "machine_of": {place: the machine that
 speaks for it}}...}, "machines": {machine: its order for places.py}, "ends": {machine: its order for watch.py
-afterwards}}, each order, and `nodes`, as one text.
+afterwards}, "again": {machine: its order for the controls alone}}, each order, and `nodes`, as one text.
 
 Each hypervisor has its own policy, watch and rows, and the guests of the others are beyond its walls. In its own plan
 it is `hypervisor`; among all machines it has its host's name. The controller is one for all.
@@ -19,6 +19,8 @@ import sys
 
 import forged
 from doors import Plan, key
+
+CONTROLS = ("controller", "hypervisor")
 
 
 def plan(order: dict) -> dict:
@@ -140,7 +142,13 @@ def together(order: dict) -> dict:
     for made in plans.values():
         for other, asked in made.pop("elsewhere").items():
             add_doors(found["machines"][other]["places"][0], asked)
+    found["again"] = {machine: controls(one) for machine, one in found["machines"].items() if controls(one)["places"]}
     return found
+
+
+def controls(machine: dict) -> dict:
+    """Of a machine's order what knocks as a control: those knock a second time where a place took long."""
+    return {**machine, "places": [place for place in machine["places"] if place["name"] in CONTROLS]}
 
 
 def join(whole: dict, part: dict) -> None:
@@ -162,7 +170,7 @@ def add_doors(place: dict, more: list[dict]) -> None:
 
 def main() -> None:
     found = together(json.load(sys.stdin))
-    for orders in (found["machines"], found["ends"]):
+    for orders in (found["machines"], found["ends"], found["again"]):
         orders.update({name: json.dumps(one) for name, one in orders.items()})
     print(json.dumps({**found, "nodes": json.dumps(found["nodes"])}))
 

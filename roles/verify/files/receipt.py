@@ -7,7 +7,8 @@ Usage: receipt.py judge DIRECTORY < JSON     an order; writes TIME.json and late
        receipt.py show DIRECTORY             the same lines
 
 An order: {"lab_id", "nodes": {hypervisor: {"policy", "begun": what watch.py printed there}...}, "planned": what plan.py
-printed, "knocked": {machine: what places.py printed there}, "ended": {machine: what watch.py printed}, "questions":
+printed, "knocked": {machine: what places.py printed there}, "again": the same of the controls that knocked a second
+time, "ended": {machine: what watch.py printed}, "questions":
 {hypervisor: {"asked": what `glasslab ask --json` printed, "found": what `glasslab verify --json` printed, "said": by
 either of them on stderr} or null}, "accepted": [{reason, and fields of rows}...], "checkout"}. What is printed is text.
 
@@ -104,19 +105,23 @@ def version(checkout: str) -> str:
         return "unknown"
 
 
+def of_places(said: dict[str, str], name: str, machine_of: dict[str, str], nodes: dict) -> dict[str, Any]:
+    """What the places of one hypervisor's plan got; the other hypervisors are places of it, by their names."""
+    texts = {machine: said.get(name if machine == "hypervisor" else machine, "") for machine in machine_of.values()}
+    found = places(texts, machine_of)
+    others = {other: places({other: said.get(other, "")}, {"hypervisor": other}) for other in nodes if other != name}
+    return found | {other: got.get("hypervisor", {}) for other, got in others.items()}
+
+
 def of_node(order: dict, name: str, planned: dict, ends: dict) -> tuple[list[dict], list[str], list[float]]:
     """One hypervisor's rows, what is wrong with its rules, and when was knocked."""
     node, plan = order["nodes"][name], planned[name]
     policy, ended = node["policy"], ends.get(name, {})
-    of_machine = {"hypervisor": name}
     machines = {*plan["machine_of"].values()}
-    said = {machine: order["knocked"].get(of_machine.get(machine, machine), "") for machine in machines}
-    heard = places(said, plan["machine_of"])
-    for other in order["nodes"]:
-        if other != name:
-            heard[other] = places({other: order["knocked"].get(other, "")}, {"hypervisor": other}).get("hypervisor", {})
+    heard = of_places(order["knocked"], name, plan["machine_of"], order["nodes"])
+    again = of_places(order.get("again", {}), name, plan["machine_of"], order["nodes"])
     entries = {guest["address"]: guest["entries"] for guest in policy["guests"]}
-    evidence = judge.Evidence(heard, ended.get("seen"), ended.get("own", []), policy["bridge"], entries)
+    evidence = judge.Evidence(heard, ended.get("seen"), ended.get("own", []), policy["bridge"], entries, again)
     rows = judge.judge(plan, evidence, plan["kinds"])
     believed = {machine: end.get("believed", []) for machine, end in ends.items() if machine in (name, *machines)}
     for place, frames in plan["forged"].items():
