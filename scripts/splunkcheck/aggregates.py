@@ -17,15 +17,17 @@ range rate stdev stdevp sum sumsq values var varp
 AGGREGATES: Final = frozenset(_FUNCTIONS.split())
 _NUMERIC: Final = "avg mean median range stdev stdevp sum sumsq var varp rate"
 _OF_NUMBERS: Final = frozenset(_NUMERIC.split())
+_NUMBERS: Final = _OF_NUMBERS | {"count", "c", "dc", "distinct_count", "estdc"}
 _FUNCTION: Final = re.compile(r"[A-Za-z_]+[\d.]*")
 _PERCENTILE: Final = re.compile(r"(?:p|perc|exactperc|upperperc)(\d+(?:\.\d+)?)")
 _AS: Final = re.compile(rf"\s+AS\s+({NAME})", re.I)
 
 
-def aggregates(walk: Walk, rest: str) -> tuple[list[str], list[str]]:
-    """Check a list of aggregates; return the fields they make, and those behind BY."""
+def aggregates(walk: Walk, rest: str) -> tuple[list[str], list[str], set[str]]:
+    """Check a list of aggregates; return the fields they make, those behind BY, and which of the first are numbers."""
     if rest.rstrip().endswith(","):
         raise FaultError("it ends with a comma")
+    numeric: set[str] = set()
     before, by, after = re.match(r"(.*?)(?:\s(BY)\s+(.*))?$", rest, re.I | re.DOTALL).groups()  # type: ignore[union-attr]  # it always matches
     groups = re.findall(NAME, after or "")
     if by and (not groups or re.sub(NAME, "", after).strip(" ,")):
@@ -40,6 +42,7 @@ def aggregates(walk: Walk, rest: str) -> tuple[list[str], list[str]]:
         _of(walk, function[0], inside)
         name = _AS.match(text, end)
         made.append(name[1].strip("\"'") if name else text[position:end])
+        numeric |= {made[-1]} if function[0] in _NUMBERS or _PERCENTILE.fullmatch(function[0]) else set()
         end = name.end() if name else end
         position = end + len(text[end:]) - len(text[end:].lstrip(" ,\n"))
         if position == end < len(text):
@@ -49,7 +52,7 @@ def aggregates(walk: Walk, rest: str) -> tuple[list[str], list[str]]:
         raise FaultError(f"{', '.join(twice)} is made twice; give each its own name")
     if not made:
         raise FaultError("no aggregate")
-    return made, [name.strip("\"'") for name in groups]
+    return made, [name.strip("\"'") for name in groups], numeric
 
 
 def _inside(text: str, start: int) -> tuple[str | None, int]:

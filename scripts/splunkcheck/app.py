@@ -102,7 +102,7 @@ def check(root: Path) -> list[Finding]:
     _views(app, around, saved)
     _unused(app, around)
     _tagged(app, around)
-    app.findings += roles.allowed(app.conf("authorize.conf"), around.indexes)
+    app.findings += roles.allowed(app.conf("authorize.conf"), around.indexes, app.conf("indexes.conf"))
     return sorted(set(app.findings))
 
 
@@ -119,6 +119,10 @@ def _searches(app: App, around: World) -> dict[str, frozenset[str] | None]:
             said = set(re.findall(r'\b(\w+)="', stanza.get("description")))
             faults = outcome.faults + [
                 f"${name}$ is not told of in its description" for name in sorted(outcome.tokens - said)
+            ]
+            told = set(re.findall(r'\b(\w+)="\.\.\."', stanza.get("description")))
+            faults += [
+                f"its description tells of {name}, which it does not ask for" for name in sorted(told - outcome.tokens)
             ]
             app.findings += [Finding(conf.file, setting.line, f"[{stanza.name}] {fault}") for fault in faults]
             if conf.name == "savedsearches.conf":
@@ -151,7 +155,8 @@ def _views(app: App, around: World, saved: dict[str, frozenset[str] | None]) -> 
     setup = app.conf("app.conf").stanzas.get("ui", Stanza("ui", 0)).settings.get("setup_view")
     if setup and setup.value not in found:
         app.findings.append(Finding("default/app.conf", setup.line, f"[ui] setup_view: there is no view {setup.value}"))
-    app.findings += scheduling.led_to(app.conf("savedsearches.conf"), "glasslab", set(found))
+    scripts = {path.name for path in (app.root / "bin").glob("*")}
+    app.findings += scheduling.led_to(app.conf("savedsearches.conf"), "glasslab", set(found), around.indexes, scripts)
     own = {name.removeprefix("role_") for name in app.stanzas("authorize.conf")}
     app.findings += access.navigation(
         place / "nav" / "default.xml", "default/data/ui/nav/default.xml", set(found), set(saved)

@@ -28,8 +28,8 @@ def run(walk: Walk, command: Command) -> None:
     if handler is None and command.name in othercommands.KNOWN:
         if walk.started and command.name in othercommands.FIRST:
             raise FaultError(f"{command.name}: it begins a search")
-        if re.search(r"(?:\s(?:AS|BY)|,)$", command.rest, re.I):
-            raise FaultError(f"{command.name}: nothing stands behind {command.rest[-12:]!r}")
+        if fault := othercommands.fault(command.name, command.rest):
+            raise FaultError(f"{command.name}: {fault}")
         walk.open = True
         return
     if command.name in othercommands.CHANGING:
@@ -61,6 +61,7 @@ def _eval(walk: Walk, rest: str, given: Given) -> None:
     for name, used in assignments(rest):
         walk.uses(used)
         walk.make(name)
+        walk.numeric |= {name} if used.kind == "n" else set()
         walk.open |= "{" in name and not name.endswith("{}")  # its name is data
 
 
@@ -72,35 +73,39 @@ def _fieldformat(walk: Walk, rest: str, given: Given) -> None:
 
 
 def _stats(walk: Walk, rest: str, given: Given) -> None:
-    made, groups = aggregates(walk, rest)
+    made, groups, numbers = aggregates(walk, rest)
     walk.known, walk.open = frozenset(groups), False
     walk.make(*made)
+    walk.numeric |= numbers
 
 
 def _eventstats(walk: Walk, rest: str, given: Given) -> None:
     for name in ("reset_before", "reset_after"):
         if name in given:
             walk.uses(condition(given[name]))
-    made, groups = aggregates(walk, rest)
+    made, groups, numbers = aggregates(walk, rest)
     if given.get("reset_on_change", "f").lower() in ("t", "true", "1") and not groups:
         raise FaultError("reset_on_change without BY: it resets when a field behind BY changes")
     walk.make(*made)
+    walk.numeric |= numbers
 
 
 def _timechart(walk: Walk, rest: str, given: Given) -> None:
-    made, groups = aggregates(walk, rest)
+    made, groups, numbers = aggregates(walk, rest)
     if len(groups) > 1:
         raise FaultError(f"it takes one field behind BY, not {', '.join(groups)}")
     walk.known, walk.open = frozenset(("_time",)), bool(groups)
     walk.make(*made)
+    walk.numeric |= numbers
 
 
 def _chart(walk: Walk, rest: str, given: Given) -> None:
-    made, groups = aggregates(walk, re.sub(r"\sOVER\s+(\S+)(\s+BY\b)?", r" BY \1", rest, flags=re.I))
+    made, groups, numbers = aggregates(walk, re.sub(r"\sOVER\s+(\S+)(\s+BY\b)?", r" BY \1", rest, flags=re.I))
     if not 1 <= len(groups) <= 2:
         raise FaultError(f"it takes one or two fields (OVER, BY), not {len(groups)}")
     walk.known, walk.open = frozenset(groups[:1]), len(groups) > 1
     walk.make(*made)
+    walk.numeric |= numbers
 
 
 def _sort(walk: Walk, rest: str, given: Given) -> None:
@@ -257,8 +262,7 @@ def _format(walk: Walk, rest: str, given: Given) -> None:
 
 
 def _return(walk: Walk, rest: str, given: Given) -> None:
-    names = re.sub(r"^\d+\s+", "", rest)
-    walk.need(*(name for name in re.split(r"[\s,]+", re.sub(r"\w+=", "", names)) if name))
+    walk.need(*re.findall(r"[^\s,]+", re.sub(r"^\d+\s+|\w+=", "", rest)))
 
 
 def _append(walk: Walk, rest: str, given: Given) -> None:

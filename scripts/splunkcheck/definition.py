@@ -83,6 +83,9 @@ def read(path: Path, file: str) -> View:
     if not isinstance(view.definition, dict):
         view.say("its definition is no object")
         view.definition = {}
+    said, told = (root.findtext("description") or "").strip(), view.definition.get("description", "")
+    if said and told and said != told and "$" not in str(told):
+        view.say(f"its description, {said[:40]!r}, is not that of its definition, {str(told)[:40]!r}")
     label, title = (root.findtext("label") or "").strip(), view.definition.get("title", "")
     if label and title and label != title and "$" not in str(title):
         view.say(f"its label, {label!r}, is not its title, {title!r}: the navigation shows the one, the page the other")

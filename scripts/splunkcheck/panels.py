@@ -95,6 +95,9 @@ def _handler(
         view.say(f"{name} leads to the saved search {options.get('report')}, which is not there")
     if kind == "drilldown.customUrl" and not re.match(r"https?://|/|\$", str(options.get("url", ""))):
         view.say(f"{name}: url {options.get('url')} is no URL")
+    names = [token.get("token") for token in objects(options, "tokens")]
+    for twice in sorted({str(one) for one in names if names.count(one) > 1}):
+        view.say(f"{name} sets {twice} twice at one click")
     for token in objects(options, "tokens"):
         if set(token) not in ({"token", "value"}, {"token", "key"}) or not all(token.values()):
             view.say(

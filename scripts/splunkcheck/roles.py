@@ -78,13 +78,19 @@ def _filter(stanza: Stanza) -> Iterator[tuple[str, str]]:
         yield "srchFilter", f"srchFilter: {error}"
 
 
-def allowed(conf: Conf, indexes: frozenset[str]) -> Iterator[Finding]:
+def allowed(conf: Conf, indexes: frozenset[str], own: Conf) -> Iterator[Finding]:
     """Return what a role may not search, or more than it needs: what only the app's own file says, with its indexes."""
     roles = {name.removeprefix("role_"): stanza for name, stanza in conf.stanzas.items() if name.startswith("role_")}
     for name, stanza in roles.items():
         if not any("search" in roles[role].settings for role in {name, *_all(name, roles)}):
             yield Finding(
                 conf.file, stanza.line, f"[{stanza.name}] cannot search: no search = enabled, and imports none"
+            )
+    searched = {index for stanza in roles.values() for index in listed(stanza, "srchIndexesAllowed")}
+    for name, stanza in own.stanzas.items():
+        if name not in searched and "*" not in searched and not name.startswith(("volume:", "default")):
+            yield Finding(
+                own.file, stanza.line, f"[{name}] no role may search it (srchIndexesAllowed of authorize.conf)"
             )
     for stanza in conf.stanzas.values():
         for key in ("srchIndexesAllowed", "srchIndexesDefault", "srchIndexesDisallowed"):

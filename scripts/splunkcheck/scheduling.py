@@ -10,6 +10,12 @@ from splunkcheck.conffile import Conf, Stanza
 from splunkcheck.findings import Finding
 
 _ALERTS: Final = ("counttype", "alert_condition", "alert.suppress", "actions")
+# Where an action's results go, and what is wrong with a place that is none.
+_PLACES: Final = {
+    "summary_index._name": "is no index that is there",
+    "script.filename": "is not in bin/",
+    "lookup.filename": "is no file of lookups/: NAME.csv",
+}
 # What each of Splunk's actions cannot do without.
 _NEEDS: Final = {
     "email": ("to",), "script": ("filename",), "webhook": ("param.url",), "lookup": ("filename",),
@@ -76,9 +82,15 @@ def _actions(stanza: Stanza) -> Iterator[tuple[str, str]]:
                     yield f"action.{name}", f"action.{name} without action.{name}.{key}"
 
 
-def led_to(conf: Conf, app: str, views: set[str]) -> Iterator[Finding]:
-    """Return what is wrong with where a saved search's results are opened."""
+def led_to(conf: Conf, app: str, views: set[str], indexes: frozenset[str], scripts: set[str]) -> Iterator[Finding]:
+    """Return what is wrong with where a saved search's results are opened, and where they go."""
     for stanza in conf.stanzas.values():
+        goes = {key: stanza.settings[f"action.{key}"] for key in _PLACES if f"action.{key}" in stanza.settings}
+        for key, setting in goes.items():
+            value = setting.value
+            there = {"summary_index._name": value in indexes, "script.filename": value in scripts}
+            if not there.get(key, "/" not in value and value.endswith(".csv")):
+                yield Finding(conf.file, setting.line, f"[{stanza.name}] action.{key} = {value} {_PLACES[key]}")
         own = stanza.get("request.ui_dispatch_app", app)
         for key, known in (
             ("request.ui_dispatch_app", {app, "search"}),

@@ -17,6 +17,10 @@ def search(walk: Walk, rest: str) -> None:
         _first(walk, found)
     times = {}
     for name, sign, value in found.compared:
+        if walk.started and name in MODIFIERS and ("earliest" in name or "latest" in name):
+            walk.faults.append(f"{name} limits the first command's search only; here, compare _time")
+        elif walk.started and name in MODIFIERS:
+            walk.need(name)
         if TOKEN in value:
             pass  # whatever an input says
         elif name == "index" and "*" in value:

@@ -58,6 +58,10 @@ def _defaults(view: View) -> None:
         view.say(f"defaults: {name} is no kind of data source")
     for name in sorted(set(part(defaults, "visualizations")) - studio.VISUALIZATIONS - {"global"}):
         view.say(f"defaults: {name} is no visualization")
+    whole = json.dumps(view.definition)
+    for name in part(part(defaults, "tokens"), "default"):
+        if f"${name}$" not in whole and f"${name}." not in whole and f"${name}|" not in whole:
+            view.say(f"defaults: nothing asks for the token {name}")
     for name, one in {**part(defaults, "dataSources"), **part(defaults, "visualizations")}.items():
         for text in studio.unknown("default", one):
             view.say(f"defaults of {name}: {text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,6 +28,7 @@ class Walk:
     open: bool = False
     made: set[str] = field(default_factory=set)
     used_lookups: set[str] = field(default_factory=set)
+    numeric: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
     started: bool = False
 
@@ -41,6 +43,7 @@ class Walk:
 
     def make(self, *names: str) -> None:
         """Add fields."""
+        self.numeric -= {name.strip("\"'") for name in names}
         self.made |= {name.strip("\"'") for name in names}
         self.known |= {name.strip("\"'") for name in names}
 
@@ -48,6 +51,9 @@ class Walk:
         """Check an expression's fields and the texts they are compared with."""
         self.need(*used.fields)
         for name, value in used.compared:
+            number = name in self.numeric or (name in fields.NUMBERS and name not in self.made)
+            if number and not re.fullmatch(r"-?\d+(?:\.\d+)?", value):
+                self.faults.append(f"{name} is a number, and never {value!r}")
             self.compares(name, value, wild=False)
 
     def compares(self, name: str, value: str, *, wild: bool = True) -> None:

@@ -61,6 +61,21 @@ PLACES = {
 }
 
 
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The app, to be changed in one file at a time."""
+    return Path(shutil.copytree(APP, tmp_path_factory.mktemp("splunk") / "app"))
+
+
+def checked(copy: Path, file: str, text: str) -> list[str]:
+    """What the checker says when a file of the app has another text."""
+    (copy / file).write_text(text, encoding="utf-8")
+    try:
+        return [str(finding) for finding in app.check(copy)]
+    finally:
+        shutil.copyfile(APP / file, copy / file)
+
+
 def test_the_app_has_no_fault() -> None:
     assert [str(finding) for finding in app.check(APP)] == []
 
@@ -70,31 +85,24 @@ def test_what_is_made_from_it_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"])
-def test_a_fault_is_found(fault: dict[str, str], tmp_path: Path) -> None:
-    shutil.copytree(APP, tmp_path / "app")
-    place = tmp_path / "app" / fault["file"]
-    text = place.read_text(encoding="utf-8")
+def test_a_fault_is_found(fault: dict[str, str], copy: Path) -> None:
+    text = (APP / fault["file"]).read_text(encoding="utf-8")
     assert fault["old"] in text
-    place.write_text(text.replace(fault["old"], fault["new"]), encoding="utf-8")
-    found = [str(finding) for finding in app.check(tmp_path / "app")]
+    found = checked(copy, fault["file"], text.replace(fault["old"], fault["new"]))
     assert any(line.startswith(fault["file"]) and fault["says"] in line for line in found), found
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.get('at', 'file')}: {kind['wrong'][:60]}")
-def test_a_kind_of_fault_is_told_from_the_right_value(kind: dict[str, str], tmp_path: Path) -> None:
-    file, old, new = PLACES.get(kind.get("at", ""), (kind.get("file"), "", "@"))
+def test_a_kind_of_fault_is_told_from_the_right_value(kind: dict[str, str], copy: Path) -> None:
+    file, old, new = PLACES.get(kind.get("at", ""), (kind.get("file", ""), "", "@"))
     old = kind.get("old", old)
     text = (APP / file).read_text(encoding="utf-8")
     assert old in text
-    shutil.copytree(APP, tmp_path / "app")
-    found = {}
-    for value in ("wrong", "right"):
-        written = text.replace(old, new.replace("@", kind[value]), 1)
-        (tmp_path / "app" / file).write_text(written, encoding="utf-8")
-        found[value] = [str(finding) for finding in app.check(tmp_path / "app")]
-    where = kind.get("in", file)
-    assert any(line.startswith(where) and kind["says"] in line for line in found["wrong"]), found["wrong"]
-    assert found["right"] == []
+    wrong, right = (
+        checked(copy, file, text.replace(old, new.replace("@", kind[one]), 1)) for one in ("wrong", "right")
+    )
+    assert any(line.startswith(kind.get("in", file)) and kind["says"] in line for line in wrong), wrong
+    assert right == []
 
 
 def test_the_limits_are_those_that_end_a_session_with_exit_code_3() -> None:
