@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from glasslab import pins
+from glasslab import delegate, pins
 from glasslab.agent import Agent
+from glasslab.approval_rules import BUILT_IN, parse_classes
 from glasslab.keys import KeyFileError
 from glasslab.models import Model
 from glasslab.models.endpoint import Place
@@ -14,9 +15,10 @@ from glasslab.models.providers import make_model as model_at
 from glasslab.recorder import Recorder
 from glasslab.settings import Settings, SettingsError
 from glasslab.toolbox import REQUEST_TIMEOUT, Toolbox, files_server, lab_server
-from glasslab.toolset import Member, Toolset
+from glasslab.toolset import PROMPTS, Member, Toolset, plain
 from glasslab.tooltypes import ServerCommand, ServerUrl
 
+_SHOWN: Final = 20  # names of tools in a message
 CONFIGURATION_ERRORS: Final = (SettingsError, KeyFileError, pins.LockError)  # each text is one line for the user
 
 
@@ -24,9 +26,35 @@ def agent_from_settings() -> Agent:
     """Return an agent; nothing is opened yet. Raises CONFIGURATION_ERRORS."""
     settings = Settings.load()
     lock = pins.read_lock()
+    check_names(settings, lock)
     if settings.mcp_server == "stdio":
         load_server_key(settings)
     return Agent(settings, make_recorder(settings), make_model(settings), toolbox_maker(settings), lock)
+
+
+def check_names(settings: Settings, lock: pins.Lock) -> None:
+    """Compare the tools that the settings name with the lock: what it lacks no session has. Raises SettingsError.
+
+    A name that nothing has would say nothing: of a tool whose class was to be stricter, all would stay as it is.
+    """
+    tools = {server: set(entry["tools"]) for server, entry in lock.items() if not server.endswith(PROMPTS)}
+    classed = {**tools, BUILT_IN: {delegate.NAME}}
+    for name in parse_classes(settings.tool_classes):
+        server, _, tool = name.partition("/")
+        if server not in classed or (tool != "*" and tool not in classed[server]):
+            raise _unknown("TOOL_CLASSES", name, [f"{key}/{tool}" for key in classed for tool in classed[key]])
+    # A name that several servers have is offered with its server's before it.
+    offered = {name for server in tools for tool in tools[server] for name in (tool, f"{plain(server)}_{tool}")}
+    for name in (settings.delegate_tools or "").split(","):
+        if name and name not in offered:
+            raise _unknown("DELEGATE_TOOLS", name, [tool for server in tools for tool in tools[server]])
+
+
+def _unknown(setting: str, name: str, known: Sequence[str]) -> SettingsError:
+    there = ", ".join(sorted(known)[:_SHOWN]) or "none"
+    return SettingsError(
+        f"{setting}: {name[:80]!r} is no tool of the lock, which has {there}; correct it, or pin first"
+    )
 
 
 def load_server_key(settings: Settings) -> None:

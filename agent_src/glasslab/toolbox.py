@@ -111,25 +111,23 @@ class Toolbox:
         self._socket = client
 
     def _spawn(self, server: ServerCommand) -> None:
-        ours, theirs = socket.socketpair()
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(server.env)
-        self._stderr = os.fdopen(os.memfd_create("tool-server-stderr", os.MFD_CLOEXEC), "w+b")
         try:
-            self._child = subprocess.Popen(
-                [server.command, *server.args],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=self._stderr,
-                env=environment,
-                start_new_session=True,  # Ctrl-C goes to the agent, which records the end before it ends the server
-            )
+            self._socket, theirs = socket.socketpair()
+            with theirs:
+                self._stderr = os.fdopen(os.memfd_create("tool-server-stderr", os.MFD_CLOEXEC), "w+b")
+                self._child = subprocess.Popen(
+                    [server.command, *server.args],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=self._stderr,
+                    env=environment,
+                    start_new_session=True,  # Ctrl-C goes to the agent, which records the end before it ends the server
+                )
         except (OSError, ValueError) as error:
-            ours.close()
-            self._stderr.close()
-            raise self._told(ToolServerError(f"tool server {server.command} cannot be started: {error}")) from error
-        finally:
-            theirs.close()
-        self._socket = ours
+            failure = self._told(ToolServerError(f"tool server {server.command} cannot be started: {error}"))
+            self.close()
+            raise failure from error
 
     def connect(self, meta: Mapping[str, Any]) -> ServerInfo:
         """Agree on the protocol and list the tools. `meta` travels with every request of it, the first included.
@@ -144,11 +142,13 @@ class Toolbox:
 
         if self._revision not in REVISIONS:
             raise ToolServerError(f"MCP_REVISION {self._revision!r} is not one of {', '.join(REVISIONS)}")
-        self._portal = self._stack.enter_context(start_blocking_portal())
         try:
+            self._portal = self._stack.enter_context(start_blocking_portal())
             self._session = self._stack.enter_context(self._portal.wrap_async_context_manager(self._open()))
             server: ServerInfo = self._portal.call(carrying, dict(meta), self._session.connect, self._revision)
             return server
+        except (OSError, RuntimeError) as error:  # no descriptor, no thread to be had
+            raise self._told(ToolServerError(f"no connection to the tool server can be opened: {error}")) from error
         except (ToolServerError, LogFailedAtServer) as error:
             raise self._told(error) from None
 

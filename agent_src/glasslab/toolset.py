@@ -115,7 +115,7 @@ class Toolset:
         for member, server in zip(self.members, servers, strict=True):
             for definition in server.definitions:
                 name = name_of(definition)
-                shown = name if count[name] == 1 else f"{_plain(server.key or server.name)}_{name}"[:_MAX_NAME]
+                shown = name if count[name] == 1 else f"{plain(server.key or server.name)}_{name}"[:_MAX_NAME]
                 number = 2
                 while shown in offered or (shown != name and shown in count):
                     shown = f"{shown[: _MAX_NAME - 4]}_{number}"
@@ -189,5 +189,6 @@ def _named(member: Member) -> Iterator[None]:
         raise ToolServerError(text, again=error.again, retry_after=error.retry_after) from error
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Return a server's name as it stands before a tool's."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:32]

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pydantic import SecretStr
 
 from conftest import Certificates
+from glasslab.assembly import agent_from_settings
 from glasslab.keys import KeyFileError, load_public_keys, load_signing_key
 from glasslab.settings import SearchSettings, ServerSettings, Settings, SettingsError, VerifierSettings
 from glasslab.settings_sources import ALIASES, is_secret
@@ -192,6 +193,37 @@ def test_what_is_wrong_is_one_line_that_names_it(
     assert len(found[0]) < 700
     if "HEC_TOKEN" in values:
         assert values["HEC_TOKEN"].strip() not in found[0] or not values["HEC_TOKEN"].strip()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"TOOL_CLASSES": "weather/get_current_wether=send"},
+            "TOOL_CLASSES: 'weather/get_current_wether' is no tool of",
+        ),
+        ({"TOOL_CLASSES": "weahter/*=send"}, "TOOL_CLASSES: 'weahter/*' is no tool of the lock, which has (agent)/del"),
+        (
+            {"DELEGATE_TOOLS": "list_files,read_fil"},
+            "DELEGATE_TOOLS: 'read_fil' is no tool of the lock, which has get_c",
+        ),
+        ({"DELEGATE_TOOLS": "delegate"}, "DELEGATE_TOOLS: 'delegate' is no tool of the lock"),
+    ],
+)
+def test_a_tool_that_nothing_has_is_named(
+    environment: pytest.MonkeyPatch, values: Mapping[str, str], expected: str
+) -> None:
+    give(environment, {**GOOD, **values})
+    with pytest.raises(SettingsError) as caught:
+        agent_from_settings()
+    assert str(caught.value).startswith(expected)
+    assert "; correct it, or pin first" in str(caught.value)
+
+
+def test_tools_that_there_are_may_be_named(environment: pytest.MonkeyPatch) -> None:
+    classes = "weather/get_current_weather=send, lab-files/*=send, (agent)/delegate=write"
+    give(environment, {**GOOD, "TOOL_CLASSES": classes, "DELEGATE_TOOLS": "list_files, lab-files_read_file"})
+    agent_from_settings().close()
 
 
 def test_everything_that_is_wrong_is_said_at_once(environment: pytest.MonkeyPatch) -> None:

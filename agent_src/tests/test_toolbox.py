@@ -1,6 +1,7 @@
 """The MCP host: starting and ending a child, bounds and timeouts, and servers that misbehave."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -344,6 +345,29 @@ def test_a_server_that_cannot_be_had_is_one_line(server: ServerCommand | str, wo
         box.connect(meta())
     assert "\n" not in str(caught.value)
     assert caught.value.status == "tool_server_unreachable"
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("socket.socketpair", "cannot be started: .*Too many open files"),
+        ("os.memfd_create", "cannot be started: .*Too many open files"),
+        ("anyio.from_thread.start_blocking_portal", "can be opened: .*Too many open files"),
+    ],
+)
+def test_a_server_for_which_no_descriptor_is_left_is_one_line_and_leaves_none(
+    monkeypatch: pytest.MonkeyPatch, what: str, words: str
+) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    descriptors = open_descriptors()
+    with Toolbox(FAKE_COMMAND, timeout=5) as box:
+        monkeypatch.setattr(what, none_left)
+        with pytest.raises(ToolServerError, match=words):
+            box.connect(meta())
+        monkeypatch.undo()
+    assert eventually(lambda: open_descriptors() <= descriptors)
 
 
 def test_unusable_settings_are_named() -> None:
