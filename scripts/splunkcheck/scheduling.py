@@ -96,6 +96,6 @@ def led_to(conf: Conf, app: str, views: set[str], indexes: frozenset[str], scrip
             ("request.ui_dispatch_app", {app, "search"}),
             ("request.ui_dispatch_view", views if own == app else set()),
         ):
-            setting = stanza.settings.get(key)
-            if setting and setting.value not in known | ({"search"} if known or own == "search" else set()):
-                yield Finding(conf.file, setting.line, f"[{stanza.name}] {key}: there is no {setting.value}")
+            opened = stanza.settings.get(key)
+            if opened and opened.value not in known | ({"search"} if known or own == "search" else set()):
+                yield Finding(conf.file, opened.line, f"[{stanza.name}] {key}: there is no {opened.value}")
