@@ -15,10 +15,11 @@ HEAD = """# The searches of the app
 The Splunk app `glasslab` (roles/splunk/files/app) brings these. None is scheduled. Those of a whole session want a time
 range that begins before it does. This page is written by `scripts/splunk_app.py docs` from the app's own files.
 
-No SPL is run by this project's tests: its form, and that every field, macro, lookup and view exists, are checked by
-`scripts/splunk_app.py check`; what it returns, only a Splunk can show. What a search means is tried all the same where
-it has a form in SQLite (`sqlite/` in the app's folder): the embedded log's page runs these, and for each a test has
-frames in which it finds something and frames in which it finds nothing.
+No SPL is run by this project's tests: its form, the types of its expressions, the options of its commands, and that
+every field, macro, lookup and view exists, are checked by `scripts/splunk_app.py check`, as is the rest of the app (how
+much that finds is in [VERIFICATION.md](VERIFICATION.md)); what it returns, only a Splunk can show. What a search means
+is tried all the same where it has a form in SQLite (`sqlite/` in the app's folder): the embedded log's page runs these,
+and for each a test has frames in which it finds something and frames in which it finds nothing.
 """
 AFTER = """
 ## Limits that a Splunk needs
