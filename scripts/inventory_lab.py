@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 ASKED = (
     "{'host': inventory_hostname, 'ssh': ansible_ssh_common_args | default(''), 'log': verify_log_environment,"
-    " 'hec': agent_hec_url | default(''), 'secrets': lab_secrets | default('')}"
+    " 'hec': agent_hec_url | default(''), 'secrets': lab_secrets | default(''),"
+    " 'tokens': splunk_existing_tokens | default({}) if splunk_mode | default('') == 'existing' else none}"
 )
 SECONDS = 120
 
@@ -27,6 +28,7 @@ class Standing(NamedTuple):
     """How a lab is reached: ssh's words up to the agent's name, the settings that read the log, what builds it.
 
     `hec` is where the log is written to, `secrets` the folder of the lab's secrets here; empty where nothing says so.
+    `tokens` are the writers' of a Splunk that stands elsewhere; None where the lab makes its own.
     """
 
     ssh: list[str]
@@ -34,6 +36,7 @@ class Standing(NamedTuple):
     remedy: str
     hec: str
     secrets: str
+    tokens: dict[str, str] | None
 
 
 def existing(inventory: str) -> str:
@@ -52,7 +55,7 @@ def standing(inventory: str) -> Standing:
     if missing := [file for file in files if not Path(file).is_file()]:
         raise InventoryError(f"no lab of {inventory} stands ({missing[0]} is not there); `{remedy}` builds one")
     log = {name: str(value) for name, value in said["log"].items()}
-    return Standing(["ssh", *words, said["host"]], log, remedy, said["hec"], said["secrets"])
+    return Standing(["ssh", *words, said["host"]], log, remedy, said["hec"], said["secrets"], said["tokens"])
 
 
 def _asked(inventory: str) -> dict[str, Any]:

@@ -132,17 +132,30 @@ def verifier_environment() -> dict[str, str]:
     """
     other = lab_of_inventory()
     hec, secrets = (other.hec, Path(other.secrets)) if other else ("https://10.10.10.20:8088", STATE / "secrets")
+    token = given_token(other.tokens) if other and other.tokens is not None else own_token(secrets, bool(other))
+    return {"HEC_URL": hec, "HEC_TOKEN_VERIFY": token, "SIGNING_KEY_VERIFY": str(secrets / "verifier.pem")}
+
+
+def own_token(secrets: Path, by_inventory: bool) -> str:
+    """The token that the lab made for those who check. Ends with the remedy when there is none."""
     file = secrets / "hec_token_verifier"
     try:
         digits = file.read_text(encoding="ascii").strip()
     except OSError as error:
-        which = f" -i {os.environ['INVENTORY']}" if other else ""
+        which = f" -i {os.environ['INVENTORY']}" if by_inventory else ""
         remedy = f"`ansible-playbook{which} playbooks/splunk.yml` makes one"
         fail(f"the lab has no token for those who check ({file}: {error.strerror}); {remedy}")
     # A HEC token has the form of a GUID; the file holds its digits, as the inventory makes them.
     cuts = (0, 8, 12, 16, 20, 32)
-    token = "-".join(digits[begin:end] for begin, end in itertools.pairwise(cuts))
-    return {"HEC_URL": hec, "HEC_TOKEN_VERIFY": token, "SIGNING_KEY_VERIFY": str(secrets / "verifier.pem")}
+    return "-".join(digits[begin:end] for begin, end in itertools.pairwise(cuts))
+
+
+def given_token(tokens: Mapping[str, str]) -> str:
+    """The one that a Splunk that stands elsewhere has for those who check. Ends with the remedy when none is given."""
+    if not tokens.get("verifier"):
+        which = f"splunk_existing_tokens of INVENTORY={os.environ['INVENTORY']}"
+        fail(f"{which} has no token for those who check; make one there for the lab's index, and give it as `verifier`")
+    return tokens["verifier"]
 
 
 def verify(session: str, *, index: bool = False, capture: bool = False) -> subprocess.CompletedProcess[str]:

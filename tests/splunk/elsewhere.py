@@ -25,7 +25,7 @@ from labtools import LAB_ID, ROOT, on
 NAME, ADDRESS = "splunk.glasslab.test", "203.0.113.83"
 # The backend's modules are a program of their own: asked from outside.
 LEADER = "import machine, sys, topology; print(machine.leader(topology.Lab(sys.argv[1]), 'pve'))"
-WRITERS = ("agent", "mcp", "hypervisor")
+WRITERS = ("agent", "mcp", "hypervisor", "verifier")
 GUEST = {"name": "agent", "address": "10.10.10.10", "mac": "02:10:00:00:00:10", "port": "tap101i0"}
 INDEXERS = {"a": (18088, 18089), "b": (28088, 28089)}
 SEARCH_HEAD = 38089
@@ -142,7 +142,7 @@ class Elsewhere:
         local.mkdir()
         inputs = f"[http]\ndisabled = 0\nenableSSL = 0\nport = {hec}\n"
         for writer, token in self.tokens.items():
-            ack = int(writer != "hypervisor")
+            ack = int(writer in ("agent", "mcp"))
             inputs += f"[http://{writer}]\ntoken = {token}\nindex = agents\nindexes = agents\nuseACK = {ack}\n"
         (local / "inputs.conf").write_text(inputs, encoding="ascii")
         (local / "server.conf").write_text("[sslConfig]\nenableSplunkdSSL = false\n", encoding="ascii")

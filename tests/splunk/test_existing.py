@@ -46,10 +46,10 @@ def play(path: str, place: Path, *words: str) -> Done:
     return playbook(path, "-i", str(place), "-e", f"lab_id={LAB_ID}", *words)
 
 
-def script(verb: str, place: Path, session: str) -> Done:
+def script(verb: str, place: Path, session: str, **more: str) -> Done:
     """`make trace` or `make verify` with INVENTORY."""
     words = [sys.executable, "scripts/trace.py", verb]
-    environment = ANSIBLE | {"INVENTORY": str(place), "SESSION": session, "LAB_ID": LAB_ID}
+    environment = ANSIBLE | {"INVENTORY": str(place), "SESSION": session, "LAB_ID": LAB_ID} | more
     return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -119,6 +119,8 @@ def test_the_lab_is_built_against_it_and_a_session_is_there(there: Elsewhere, ch
     assert answered.returncode == 0, answered.stderr
     shown = script("verify", changed_inventory, result["session_id"])
     assert shown.returncode == 0, shown.stdout + shown.stderr
+    noted = script("verify", changed_inventory, result["session_id"], INDEX="1")
+    assert noted.returncode == 0, noted.stdout + noted.stderr
     traced = script("trace", changed_inventory, result["session_id"])
     assert traced.returncode == 0, traced.stderr
     served = {channel: indexers for channel, indexers in there.served().items() if channel not in before}

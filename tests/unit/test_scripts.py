@@ -284,6 +284,14 @@ def test_a_check_that_is_to_be_recorded_has_a_token_and_a_key_of_its_own(elsewhe
         *("01234567-89ab-cdef-0123-456789abcdef", f"{tmp_path}/secrets/verifier.pem"),
     ], recorded.stderr
     assert (tmp_path / "keys" / "verifier.pub").read_text() == "public\n"
+    # A Splunk that stands elsewhere has made its token itself.
+    with (elsewhere / "group_vars" / "all.yml").open("a") as more:
+        more.write("splunk_mode: existing\nsplunk_existing_tokens: {agent: x}\n")
+    line = one_line(run(code, tmp_path, **given))
+    assert f"splunk_existing_tokens of INVENTORY={elsewhere} has no token for those who check; make one there" in line
+    with (elsewhere / "group_vars" / "all.yml").open("a") as more:
+        more.write("splunk_existing_tokens: {agent: x, verifier: 89abcdef-0000-0000-0000-000000000000}\n")
+    assert run(code, tmp_path, **given).stdout.split()[4] == "89abcdef-0000-0000-0000-000000000000"
 
 
 @pytest.mark.parametrize("broken", ["none", "not built", "no inventory", "vault"])
