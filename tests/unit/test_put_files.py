@@ -6,6 +6,7 @@ import base64
 import grp
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 ROLES = Path(__file__).resolve().parents[2] / "roles"
 PROGRAM = ROLES / "runtime/files/put_files.py"
 OWN_GROUP = grp.getgrgid(os.getegid()).gr_name
+OWN_USER = pwd.getpwuid(os.geteuid()).pw_name
 
 
 def ran(entries: list[dict[str, Any]], *words: str) -> subprocess.CompletedProcess[str]:
@@ -117,7 +119,7 @@ def test_a_folder_of_documents_arrives_as_it_is(tmp_path: Path) -> None:
     (source / "a folder/ä.txt").write_bytes("Größe".encode("latin-1"))
     (source / "plain.md").write_text("plain\n")
     (source / "linked.md").symlink_to("plain.md")
-    command = [sys.executable, ROLES / "agent/files/documents.py", source, target, OWN_GROUP]
+    command = [sys.executable, ROLES / "runtime/files/folder_entries.py", source, target, OWN_USER, OWN_GROUP]
     order = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout)
     put(order)
     found = {str(path.relative_to(target)): path for path in target.rglob("*")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import grp
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 
 from packertools import ROOT
 
-FILES = ROOT / "roles/splunk/files"
+FILES = ROOT / "roles/runtime/files"
 OWN = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
 
 
@@ -29,12 +28,12 @@ def app_of_two(tmp_path: Path) -> Path:
 
 
 def install(app: Path, apps: Path, *, check: bool = False, **owner: str) -> subprocess.CompletedProcess[str]:
-    """As the role's task runs it: the program and its order by standard input."""
-    packer = [sys.executable, str(FILES / "app_package.py"), str(app), "-"]
-    archive = subprocess.run(packer, capture_output=True, text=True, check=True).stdout
-    order = {"archive": archive, "apps": str(apps), "check": check, **OWN, **owner}
-    program = (FILES / "install_app.py").read_text() + f"\n\nmain(json.loads({json.dumps(json.dumps(order))}))\n"
-    return subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, check=False)
+    """As the role's task runs it."""
+    who = OWN | owner
+    lister = [sys.executable, FILES / "folder_entries.py", app, apps / "glasslab", who["owner"], who["group"]]
+    entries = subprocess.run([*lister, "default", "sqlite"], capture_output=True, text=True, check=True).stdout
+    words = [sys.executable, "-c", (FILES / "put_files.py").read_text(), *(["--check"] if check else [])]
+    return subprocess.run(words, input=entries, capture_output=True, text=True, check=False)
 
 
 def installed(app: Path, apps: Path, *, check: bool = False) -> set[str]:
@@ -77,8 +76,6 @@ def test_files_and_modes_and_nothing_the_second_time(app: Path, apps: Path) -> N
         ("chmod 644 default/app.conf", {"default/app.conf"}),
         ("chmod 700 sqlite", {"sqlite"}),
         ("rm -r sqlite", {"sqlite", "sqlite/denied.sql"}),
-        ("rm default/app.conf; mkdir -p default/app.conf/x", {"default/app.conf"}),
-        ("rm -r sqlite; echo > sqlite", {"sqlite", "sqlite/denied.sql"}),
         ("mv default/app.conf default/a; ln -s a default/app.conf", {"default/app.conf", "default/a"}),
         ("mkdir -p sqlite/old/er; echo > sqlite/old/er/x", {"sqlite/old"}),
         ("echo > sqlite/renamed.sql", {"sqlite/renamed.sql"}),
@@ -104,10 +101,10 @@ def test_what_users_made_stays(app: Path, apps: Path) -> None:
     assert [path.read_text() for path in theirs] == ["mine\n"] * 3
 
 
-def test_an_owner_that_is_not_there(app: Path, tmp_path: Path) -> None:
-    done = install(app, tmp_path, group="nobodys-group")
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "splunk_user=nobodys-group" in done.stderr
+@pytest.mark.parametrize("what", ["owner", "group"])
+def test_an_owner_that_is_not_there(app: Path, tmp_path: Path, what: str) -> None:
+    done = install(app, tmp_path, **{what: "nobody-of-that-name"})
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "nobody-of-that-name: the role makes it" in done.stderr
     assert not (tmp_path / "glasslab").exists()
-    assert install(app, tmp_path, group="nobodys-group", check=True).stdout.count("\n") == 5
+    assert install(app, tmp_path, check=True, **{what: "nobody-of-that-name"}).stdout.count("\n") == 5

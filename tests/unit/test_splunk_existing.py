@@ -199,4 +199,4 @@ def test_the_package_is_the_app_and_the_same_each_time(tmp_path: Path) -> None:
         assert macros is not None
         assert b"\ndefinition = index=lab\n" in macros.read()
     assert {"glasslab/default/app.conf", "glasslab/metadata/default.meta"} <= set(names)
-    assert not [name for name in names if name.split("/")[0] != "glasslab"]
+    assert not [name for name in names if not name.startswith("glasslab/")]

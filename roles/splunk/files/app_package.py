@@ -1,10 +1,8 @@
-"""The app as one file, for whoever may install it: app_package.py APP FILE [INDEX]
+"""The app as one file, for whoever may install it: app_package.py APP FILE INDEX
 
-The same app gives the same bytes. Prints `written`, or nothing when the file is as it would be written. With `-` for
-the file: the archive itself, not compressed, in base64.
+The same app gives the same bytes. Prints `written`, or nothing when the file is as it would be written.
 """
 
-import base64
 import gzip
 import io
 import sys
@@ -15,35 +13,26 @@ INDEX = b"index=agents"
 
 
 def packed(app: Path, index: str) -> bytes:
-    """The app's folders and files below one folder `glasslab`; its macro names the index."""
+    """The app's files below one folder `glasslab`; its macro names the index."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
-        for path in [app, *sorted(app.rglob("*"))]:
-            if path.is_dir():
-                folder = tarfile.TarInfo(f"glasslab/{path.relative_to(app)}".removesuffix("/."))
-                folder.type, folder.mode = tarfile.DIRTYPE, 0o755
-                tar.addfile(folder)
-                continue
+        for path in sorted(path for path in app.rglob("*") if path.is_file()):
             content = path.read_bytes()
             if path.name == "macros.conf":
                 content = content.replace(INDEX, f"index={index}".encode())
             entry = tarfile.TarInfo(f"glasslab/{path.relative_to(app)}")
             entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+    return gzip.compress(out.getvalue(), mtime=0)
 
 
 def main() -> None:
-    """Write it where it is not, or print it."""
-    app, target, *index = sys.argv[1:]
-    archive = packed(Path(app), index[0] if index else "agents")
-    if target == "-":
-        print(base64.b64encode(archive).decode())
+    """Write it where it is not."""
+    app, target, index = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    content = packed(app, index)
+    if target.is_file() and target.read_bytes() == content:
         return
-    content, file = gzip.compress(archive, mtime=0), Path(target)
-    if file.is_file() and file.read_bytes() == content:
-        return
-    file.write_bytes(content)
+    target.write_bytes(content)
     print("written")
 
 
