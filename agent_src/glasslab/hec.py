@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -32,10 +33,23 @@ NO_DATA: Final = 5
 
 
 class _Adapter(HTTPAdapter):
-    """requests' adapter, with a handle on the socket in use, so that a POST past its deadline can be cut off."""
+    """requests' adapter, with a handle on the socket in use, so that a POST past its deadline can be cut off.
+
+    `name` is the one that the certificate has to hold; None: the one that is connected to.
+    """
 
     connection: HTTPConnection | None = None
     cut = False
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+        super().__init__(max_retries=0, pool_maxsize=1)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        """Make the pool as requests does, for a peer of that name."""
+        if self._name:
+            kwargs["server_hostname"] = self._name
+        super().init_poolmanager(*args, **kwargs)
 
     def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> HTTPConnectionPool:
         """Return the pool as requests does; the connections it makes report themselves here."""
@@ -67,7 +81,8 @@ class HecConnection:
         self._jobs: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._adapter = _Adapter(max_retries=0, pool_maxsize=1)
+        self._base = hec.forward or hec.url
+        self._adapter = _Adapter(urlsplit(hec.url).hostname if hec.forward else None)
         self._channel = str(uuid.uuid4())
         self._unsettled: set[int] = set()  # ackIds of what is accepted and not yet known to be indexed
         self._last_used = 0.0
@@ -140,7 +155,7 @@ class HecConnection:
         with requests.Session() as session:
             self._session = session
             session.trust_env = False  # no proxy, netrc or CA bundle out of the environment
-            session.mount(self._hec.url, self._adapter)
+            session.mount(self._base, self._adapter)
             while (job := self._jobs.get()) is not None:
                 try:
                     self._results.put((True, job()))
@@ -202,7 +217,7 @@ class HecConnection:
             headers["X-Splunk-Request-Channel"] = self._channel
         response = self._session.request(
             method,
-            f"{self._hec.url}/services/collector{path}",
+            f"{self._base}/services/collector{path}",
             data=body,
             headers=headers,
             timeout=max(0.001, deadline - now),

@@ -61,6 +61,7 @@ class HecSettings:
         ack: Literal["accepted", "indexed", "indexed_at_end"] = "accepted",
     ) -> None:
         self.url, self.token, self.ca, self.index, self.deadline, self.ack = url, token, ca, index, deadline, ack
+        self.forward: str | None = None  # base URL of a way there; the certificate is still that of `url`
 
     def __repr__(self) -> str:  # the token stays out of any message
         return f"HecSettings({self.url!r}, index={self.index!r}, deadline={self.deadline})"

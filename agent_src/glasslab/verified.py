@@ -63,7 +63,7 @@ def index(report: Report, settings: VerifierSettings) -> str:
     ssh = shlex.split(settings.splunk_ssh) if settings.splunk_ssh else None
     with forward(ssh, parts.hostname or "", parts.port or 443) if ssh else nullcontext() as port:
         if port is not None:
-            hec.url = f"{parts.scheme}://127.0.0.1:{port}"
+            hec.forward = f"{parts.scheme}://127.0.0.1:{port}"
         recorder = Recorder(hec, VERIFIER, settings.key())
         log = recorder.open(f"{VERIFIER_PREFIX}{uuid.uuid4().hex}")
         try:

@@ -187,6 +187,19 @@ def test_a_name_that_is_not_in_the_certificate_is_refused(hec: FaultyHec, certif
     assert hec.received == 0
 
 
+def test_behind_a_forward_it_is_the_logs_own_name_that_counts(hec: FaultyHec, certificates: Certificates) -> None:
+    """The certificate is for localhost and 127.0.0.1, where the forward is, and not for log.example."""
+    named = HecSettings("https://log.example:8088", TOKEN, ca=certificates.ca, deadline=PATIENCE)
+    named.forward = hec.url
+    error = failure(Recorder(named, "agent"))
+    assert (error.status, error.url) == ("log_unreachable", "https://log.example:8088")
+    assert "TLS" in error.cause
+    assert hec.received == 0
+    named.url = "https://localhost:8088"
+    Recorder(named, "agent").open("s1").commit(END)
+    assert hec.received == 1
+
+
 def test_the_environment_names_no_proxy_and_no_ca(
     hec: FaultyHec, settings: HecSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
