@@ -165,3 +165,10 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path.chmod(0o666)
     with pytest.raises(SettingsError, match="anybody may write it"):
         read_rules(path)
+
+
+@pytest.mark.parametrize("class_", CLASSES)
+def test_every_class_but_read_waits_for_a_person(class_: str) -> None:
+    action, _ = Policy({}).action("s/t", class_, 1, {})
+    assert action == ("run" if class_ == "read" else "ask")
+    assert Policy({}, everything=True).action("s/t", class_, 1, {})[0] == "ask"
