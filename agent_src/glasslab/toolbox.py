@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -28,9 +28,10 @@ from glasslab.tooltypes import (
     ToolResult,
     ToolServerError,
 )
+from glasslab.waiting import end_child
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from anyio.from_thread import BlockingPortal
 
@@ -72,6 +73,8 @@ class Toolbox:
         self._timeout = timeout
         self._max_result_bytes = max_result_bytes
         self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._closed = False  # for good: a wait that was given up may still be on its way
         self._socket: socket.socket | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
@@ -98,7 +101,13 @@ class Toolbox:
         if isinstance(self._server, str):
             self._reach(self._server.removeprefix("unix:"))
         else:
-            self._spawn(self._server)
+            with self._lock:
+                self._still_open()
+                self._spawn(self._server)
+
+    def _still_open(self) -> None:
+        if self._closed:
+            raise ToolServerError("the connection to the tool server was closed meanwhile")
 
     def _reach(self, path: str) -> None:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -125,9 +134,8 @@ class Toolbox:
                     start_new_session=True,  # Ctrl-C goes to the agent, which records the end before it ends the server
                 )
         except (OSError, ValueError) as error:
-            failure = self._told(ToolServerError(f"tool server {server.command} cannot be started: {error}"))
-            self.close()
-            raise failure from error
+            self._let_go()
+            raise self._told(ToolServerError(f"tool server {server.command} cannot be started: {error}")) from error
 
     def connect(self, meta: Mapping[str, Any]) -> ServerInfo:
         """Agree on the protocol and list the tools. `meta` travels with every request of it, the first included.
@@ -143,14 +151,25 @@ class Toolbox:
         if self._revision not in REVISIONS:
             raise ToolServerError(f"MCP_REVISION {self._revision!r} is not one of {', '.join(REVISIONS)}")
         try:
-            self._portal = self._stack.enter_context(start_blocking_portal())
-            self._session = self._stack.enter_context(self._portal.wrap_async_context_manager(self._open()))
+            self._portal = self._entered(start_blocking_portal())
+            self._session = self._entered(self._portal.wrap_async_context_manager(self._open()))
             server: ServerInfo = self._portal.call(carrying, dict(meta), self._session.connect, self._revision)
             return server
         except (OSError, RuntimeError) as error:  # no descriptor, no thread to be had
             raise self._told(ToolServerError(f"no connection to the tool server can be opened: {error}")) from error
         except (ToolServerError, LogFailedAtServer) as error:
             raise self._told(error) from None
+
+    def _entered[T](self, context: AbstractContextManager[T]) -> T:
+        """Enter what `close` leaves; what is there only after it is left at once."""
+        entered = context.__enter__()
+        with self._lock:
+            if not self._closed:
+                self._stack.push(context)
+                return entered
+        context.__exit__(None, None, None)
+        self._still_open()
+        return entered
 
     def _open(self) -> AbstractAsyncContextManager[HostSession]:
         from glasslab.mcp_session import open_session
@@ -216,16 +235,21 @@ class Toolbox:
 
     def close(self) -> None:
         """End the connection and the child: by itself within _CLOSE_GRACE, or by SIGTERM or SIGKILL. Idempotent."""
+        with self._lock:
+            self._closed = True
+            stack, self._stack = self._stack, ExitStack()
         self._session = None
         self._portal = None
         with suppress(Exception):  # a connection that broke is closed all the same
-            self._stack.close()
-        self._stack = ExitStack()
+            stack.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         if self._child is not None:
-            _end(self._child)
+            end_child(self._child, _CLOSE_GRACE)
             self._child = None
         if self._stderr is not None:
             self._stderr.close()
@@ -256,14 +280,3 @@ class Toolbox:
         return ToolServerError(
             f"tool server ended with exit status {child.returncode}: {lines[-1] if lines else error}"
         )
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            child.wait(_CLOSE_GRACE)
-            return
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(child.pid, number)  # its own process group: whatever it started goes with it
-    child.wait()

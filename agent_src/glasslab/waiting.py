@@ -1,10 +1,14 @@
-"""Waiting for what may take long: it is done in a thread of its own, so that who waits can look up meanwhile."""
+"""Waiting for what may take long, and no longer than that: for an answer, for the end of a child."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import Final
 
 LOOK_SECONDS: Final = 0.05
@@ -30,3 +34,15 @@ def waited[T](ask: Callable[[], T], look: Callable[[], None]) -> T:
     while not wait([done], LOOK_SECONDS).done:
         look()
     return done.result()
+
+
+def end_child(child: subprocess.Popen[bytes], grace: float) -> None:
+    """Wait until a child that leads its process group has ended: by itself within `grace` seconds, or by a signal."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            child.wait(grace)
+            return
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, number)  # its own process group: whatever it started goes with it
+    child.wait()

@@ -1,5 +1,6 @@
 """Failed model calls that are made again: when, after how long, and only once that is on record."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -143,6 +144,13 @@ def test_nothing_is_waited_for_beyond_the_sessions_time(bench: Bench) -> None:
 def test_what_would_fail_again_is_not_made_again(bench: Bench, quick: None, error: Any) -> None:
     assert bench.run([error, ANSWER], model_retries=5).answer is None
     assert bench.requests == 1
+
+
+@pytest.mark.parametrize(("code", "requests"), [("429", 2), ("503", 2), ("403", 1), ("0429", 1), ("slow", 1)])
+def test_a_status_that_a_gateway_sends_as_a_text_is_one(bench: Bench, quick: None, code: str, requests: int) -> None:
+    error = {"status": 200, "body": json.dumps({"error": {"message": "no", "type": "None", "code": code}})}
+    assert (bench.run([error, ANSWER], model_retries=1).answer is not None) == (requests == 2)
+    assert bench.requests == requests
 
 
 def test_a_refused_connection_is_tried_again(bench: Bench, quick: None) -> None:

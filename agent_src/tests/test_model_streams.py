@@ -32,6 +32,15 @@ def test_watching_changes_nothing_but_that_one_sees_it(bench: Bench, provider: s
     assert frames == again
 
 
+def test_a_stream_is_one_however_its_type_is_written(bench: Bench) -> None:
+    chunk = {"choices": [{"delta": {"content": "Streamed."}, "finish_reason": "stop"}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
+    outcome = bench.run(
+        {"status": 200, "headers": {"Content-Type": "Text/Event-Stream"}, "body": body}, watch=lambda text: None
+    )
+    assert (outcome.status, outcome.answer) == ("answered", "Streamed.")
+
+
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_pieces_of_any_size_make_the_same_reply(size: int) -> None:
     chunks = [{"choices": [{"delta": {"content": text}}]} for text in ("caf\u00e9 ", "\u2014 ", "ok")]

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import importlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.shared.message import SessionMessage
@@ -322,6 +324,28 @@ def test_closing_ends_a_call_that_waits() -> None:
         box.call("silent", {}, meta())
     assert "in time" not in str(caught.value), "it was closed, and not waited for to the end"
     box.close()
+
+
+@pytest.mark.parametrize("late", ["anyio.from_thread.start_blocking_portal", "glasslab.mcp_session.open_session"])
+def test_what_is_opened_after_the_close_is_closed_at_once(monkeypatch: pytest.MonkeyPatch, late: str) -> None:
+    descriptors, threads = open_descriptors(), threading.active_count()
+    box = Toolbox(FAKE_COMMAND, timeout=20)
+    module, _, name = late.rpartition(".")
+    real = getattr(importlib.import_module(module), name)
+
+    def closed_meanwhile(*args: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        box.close()
+        return real(*args, **more)
+
+    monkeypatch.setattr(late, closed_meanwhile)
+    with pytest.raises((ToolServerError, RuntimeError)):
+        box.connect(meta())
+    with pytest.raises(ToolServerError, match="was closed meanwhile"):
+        box.start()
+    assert eventually(lambda: open_descriptors() <= descriptors)
+    assert eventually(lambda: threading.active_count() <= threads)
+    assert not children(os.getpid())
 
 
 def test_a_killed_server_is_noticed(fake: Toolbox) -> None:

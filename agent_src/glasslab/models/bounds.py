@@ -39,7 +39,7 @@ class BoundedTransport(httpx2.HTTPTransport):
         if response.headers.get("Content-Encoding", "identity") != "identity":
             inner.close()
             raise UnboundedError("the answer is compressed, which was not asked for")
-        streamed = response.headers.get("Content-Type", "").startswith("text/event-stream")
+        streamed = response.headers.get("Content-Type", "").lower().startswith("text/event-stream")
         most = self._max_bytes * (STREAM_OVERHEAD if streamed else 1)
         response.stream = _BoundedStream(inner, most, deadline, request)
         return response

@@ -75,7 +75,7 @@ class _Head:
 
     @property
     def streams(self) -> bool:
-        return self.status < 300 and self.headers.get("content-type", "").startswith(EVENT_STREAM)
+        return self.status < 300 and self.headers.get("content-type", "").lower().startswith(EVENT_STREAM)
 
 
 class Response(Protocol):
