@@ -155,14 +155,17 @@ def test_a_program_of_the_file_from_end_to_end(bench: Bench, tmp_path: Path) -> 
     (named,) = read_servers(file)
     assert named.files == [Path(sys.executable).resolve(), Path(fake)]
     lab = StubTools()
-    member = Member(Toolbox(named.server, timeout=10), named.name, named.files)
-    with Toolset([member]) as tools:
+
+    def member() -> Member:  # a connection is one session's
+        return Member(Toolbox(named.server, timeout=10), named.name, named.files)
+
+    with Toolset([member()]) as tools:
         (server,) = tools.connect({})
     lock = {
         "stub": pins.lock_entry(lab.definitions, None),
         "fake": pins.lock_entry(server.definitions, server.instructions, pins.file_hashes(named.files)),
     }
-    bench.tools = Toolset([Member(lab), member])
+    bench.tools = Toolset([Member(lab), member()])
     outcome = bench.run(turn(("tool0", "{}")), ANSWER, lock=lock)
     assert outcome.status == "answered", outcome.problem
     assert bench.hec.events("mcp.call_tool.result")[0]["result"] == "zero"
