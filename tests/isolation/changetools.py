@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import lab
@@ -109,9 +110,19 @@ def running(path: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """The playbook and its workers, as if their machine had lost power."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """The playbook and its workers, as if their machine had lost power. A worker is in no process group of its."""
+    for one in [process.pid, *descendants(process.pid)]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
+def descendants(parent: int) -> list[int]:
+    """Who was started by it, by those, and so on."""
+    try:
+        children = [int(one) for one in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    except OSError:
+        return []
+    return [*children, *(one for child in children for one in descendants(child))]
 
 
 def until_task(process: subprocess.Popen[str], number: int) -> str:
