@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Final
 
@@ -46,6 +47,8 @@ def explained(error: Exception, url: str, deadline: float) -> LoggingError:
         return LoggingError("log_unreachable", url, cause, remedy)
 
     chain = _innermost(error)
+    if isinstance(chain, OSError) and chain.errno in (errno.EMFILE, errno.ENFILE):  # also where a CA file is opened
+        return unreachable(str(chain.strerror), "raise the limit of open files (ulimit -n, LimitNOFILE=), or run less")
     if isinstance(error, requests.exceptions.SSLError):
         reason = getattr(chain, "verify_message", "") or getattr(chain, "reason", "") or "TLS handshake failed"
         remedy = "set HEC_CA to the CA file that signed the log's certificate, and use a name that is in it"

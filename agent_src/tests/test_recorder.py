@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import re
+import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,22 @@ def test_no_complete_answer_is_unreachable_within_the_deadline(hec: FaultyHec, h
 def test_the_cause_is_named(hec: FaultyHec, hurried: Recorder, how: str, cause: str) -> None:
     hec.reset(1, how)
     assert cause in failure(hurried).cause
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["not even a socket", "a socket and no CA file"])
+def test_no_descriptor_left_is_no_fault_of_a_certificate(hec: FaultyHec, recorder: Recorder, left: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open("/dev/null", os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + left, hard))
+    try:
+        error = failure(recorder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert error.status == "log_unreachable"
+    assert error.cause == "Too many open files"
+    assert "ulimit -n" in error.remedy
+    assert hec.received == 0
 
 
 def test_another_ca_is_refused_before_anything_is_sent(hec: FaultyHec, tmp_path: Path) -> None:
