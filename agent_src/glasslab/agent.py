@@ -99,7 +99,7 @@ class Session:
         self.attached, self.keep = attached or Attached(), keep
         self.budget, self.findings = Budget(limits_of(settings)), Findings()
         self.tools = as_toolset(agent.toolbox())
-        self.screen = Screen(settings, self.tools.secrets)
+        self.screen = Screen(settings, lambda: self.tools.secrets)
         self.tools.look = partial(end_when_over, stop, self.budget)
         self.said: list[Message] = []  # what the model was sent last
         self.context: Context | None = None

@@ -7,7 +7,7 @@ was found only the rule and the number are recorded, never the text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,14 @@ class Screened:
 class Screen:
     """What one session's settings make of the guardrails."""
 
-    def __init__(self, settings: Settings, known: Iterable[str] = ()) -> None:
-        """The settings' own secrets, and those that are `known`, are found by their value, whatever they look like."""
-        self._settings = settings
-        self._known = [value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)] + [*known]
+    def __init__(self, settings: Settings, known: Callable[[], Iterable[str]] = tuple) -> None:
+        """The settings' own secrets, and those `known` by then, are found by their value, whatever they look like."""
+        self._settings, self._more = settings, known
+        self._own = [value.get_secret_value() for _, value in settings if isinstance(value, SecretStr)]
+
+    @property
+    def _known(self) -> list[str]:
+        return [*self._own, *self._more()]
 
     def question(self, text: str) -> Screened:
         """Screen a question: secrets, personal data, hidden characters, orders to a model."""

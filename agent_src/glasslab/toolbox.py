@@ -69,7 +69,6 @@ class Toolbox:
             raise ToolServerError(f"MCP_SERVER {server!r} is not understood: use stdio or unix:/PATH/OF/SOCKET")
         self._server = server
         self._revision = revision
-        self.secrets = [] if isinstance(server, str) else server.secrets
         self._timeout = timeout
         self._max_result_bytes = max_result_bytes
         self._stack = ExitStack()
@@ -254,6 +253,11 @@ class Toolbox:
         if self._stderr is not None:
             self._stderr.close()
             self._stderr = None
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no message may quote: what the server was given, tokens that were got for it included."""
+        return [] if isinstance(self._server, str) else self._server.secrets
 
     def _told(self, error: ToolServerError | LogFailedAtServer) -> ToolServerError | LogFailedAtServer:
         """Return the error as it may be shown and recorded: servers quote what they were given, in errors above all."""

@@ -42,6 +42,7 @@ class OAuthClient:
     client_id: str
     client_secret: str = field(repr=False)
     issuer: str
+    tokens: list[str] = field(default_factory=list, repr=False, compare=False)  # those that it got, as they come
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class ServerUrl:
     def secrets(self) -> list[str]:
         """What no message may quote: the headers' values, with and without what stands before a token, and OAuth's."""
         values = [part for value in self.headers.values() for part in (value, value.rpartition(" ")[2])]
-        return [*values, *([self.oauth.client_secret] if self.oauth else [])]
+        return [*values, *([self.oauth.client_secret, *self.oauth.tokens] if self.oauth else [])]
 
 
 @dataclass(frozen=True)

@@ -124,9 +124,10 @@ class _Stream(httpx2.AsyncByteStream):
 
 
 class _Tokens:
-    """The tokens of one session, in memory only."""
+    """The tokens of one session, in memory only; `seen` gets each one's text, so that no message quotes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
         self._tokens: OAuthToken | None = None
         self._client: OAuthClientInformationFull | None = None
 
@@ -134,6 +135,7 @@ class _Tokens:
         return self._tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
+        self._seen += [text for text in (tokens.access_token, tokens.refresh_token) if text]
         self._tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -162,4 +164,6 @@ async def http_wire(server: ServerUrl, *, timeout: float, max_bytes: int) -> Asy
 def _authorization(url: str, oauth: OAuthClient | None) -> httpx2.Auth | None:
     if oauth is None:
         return None
-    return ClientCredentialsOAuthProvider(url, _Tokens(), oauth.client_id, oauth.client_secret, issuer=oauth.issuer)
+    return ClientCredentialsOAuthProvider(
+        url, _Tokens(oauth.tokens), oauth.client_id, oauth.client_secret, issuer=oauth.issuer
+    )

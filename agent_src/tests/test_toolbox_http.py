@@ -143,6 +143,9 @@ class Double(BaseHTTPRequestHandler):
         request = json.loads(body)
         if "id" not in request:
             return self.answer(202, {})
+        if self.server.says:
+            error = {"code": -32603, "message": self.server.says}
+            return self.answer(200, {"jsonrpc": "2.0", "id": request["id"], "error": error})
         if request["method"] == "initialize":
             server = {"name": "double", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server}
@@ -162,6 +165,7 @@ class DoubleServer(ThreadingHTTPServer):
         self.grants: list[dict[str, list[str]]] = []
         self.names: str | None = None
         self.redirects: str | None = None
+        self.says: str | None = None
 
 
 @contextmanager
@@ -187,6 +191,16 @@ def test_client_credentials_get_a_token_from_the_issuer() -> None:
         assert server.grants[0]["grant_type"] == ["client_credentials"]
         box.list_tools({})
         assert len(server.credentials) == 1, "one token for the session"
+        assert {SECRET, TOKEN} <= set(box.secrets)
+
+
+def test_the_token_that_was_got_is_in_no_error() -> None:
+    with double() as server, Toolbox(oauth(server), revision="2025-11-25", timeout=10) as box:
+        box.connect({})
+        server.says = f"not with {TOKEN}"
+        with pytest.raises(ToolServerError, match="not with") as told:
+            box.list_tools({})
+        assert TOKEN not in str(told.value)
 
 
 def test_a_server_that_names_another_issuer_does_not_get_the_secret_sent_there() -> None:
