@@ -17,6 +17,7 @@ INTERFACES = pathlib.Path("/etc/network/interfaces")
 SAVED = pathlib.Path("/var/lib/glasslab-network")
 FORMER = pathlib.Path("/run/glasslab-network/former.json")
 SYSCTL = pathlib.Path("/proc/sys")
+NET = pathlib.Path("/sys/class/net")
 FREE_BYTES = 16 * 1024 * 1024
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RULE_PRIORITY = 4700
@@ -111,13 +112,23 @@ def bridge_problems(bridge: str) -> list[str]:
     return problems
 
 
+def port_problems(policy: dict) -> list[str]:
+    """Interfaces of the host's own, named as a guest's: what they take in would be dropped, and they be taken down."""
+    return [
+        f"network_guests: port {guest['port']} of {guest['name']} is a {what} of this host: name the guest's own port"
+        for guest in policy["guests"]
+        for what, sign in (("network card", "device"), ("bridge", "bridge"))
+        if (NET / guest["port"] / sign).exists()
+    ]
+
+
 def host_problems(policy: dict) -> list[str]:
     """What on this host stands against the policy."""
     problems = tool_problems()
     if problems:
         return problems
     bridge, subnet = policy["bridge"], network(policy["subnet"])
-    problems = bridge_problems(bridge)
+    problems = bridge_problems(bridge) + port_problems(policy)
     if shutil.disk_usage("/var/lib").free < FREE_BYTES:
         problems.append("less than 16 MiB are free below /var/lib, where the former files are kept: make room there")
     if not pathlib.Path("/sys/class/net", policy["uplink"]).exists():

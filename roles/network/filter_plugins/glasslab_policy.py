@@ -56,7 +56,7 @@ def holds(flow: dict[str, Any], mode: str, guests: dict[str, Any]) -> bool:
 
 def handed_out(variables: dict[str, Any]) -> dict[str, str]:
     """Each allowed name with the address that guests are told. In every mode the same: a guest may remember it."""
-    free = ipaddress.IPv4Network(variables["names_range"]).hosts()
+    free = iter(ipaddress.IPv4Network(variables["names_range"]).hosts())
     given = variables["name_addresses"]
     names = dict.fromkeys(name for flow in variables["flows"] for name in flow.get("names", []))
     return {name: given[name] if name in given else str(next(free)) for name in names}
