@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hypervisor import backups, change, effect
+from hypervisor import backups, change, effect, state
 
 
 class Host:
@@ -154,6 +154,90 @@ def test_a_damaged_marker_is_no_reason_to_keep_an_unconfirmed_change(host: Host)
     assert host.path("etc/rules.v4").read_text() == "rules 1\n"
 
 
+MARKER = {"backup": "B", "boot": "first boot", "deadline": 9e9, "until": "-", "bridge": "nobr0", "interfaces": None}
+DAMAGED = [
+    *({key: value} for key in ("backup", "boot", "bridge") for value in (None, 5, "", "..", "a/b", [], {})),
+    *({"deadline": value} for value in (None, "soon", [], {}, float("nan"), float("inf"))),
+]
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        *(json.dumps({**MARKER, **change}) for change in DAMAGED),
+        *(json.dumps({name: value for name, value in MARKER.items() if name != gone}) for gone in list(MARKER)[:3]),
+        *("", "null", "5", '"text"', "[]", "{}", "[" * 100_000, "\0\0\0", '{"backup": "B", "boot"', "a folder"),
+    ],
+)
+def test_whatever_a_marker_has_become_the_change_goes_back(host: Host, marker: str) -> None:
+    told(host, "arm", *standing(host))
+    armed = change.pending()
+    assert armed is not None
+    changed(host)
+    place = host.root / "state/pending.json"
+    place.unlink()
+    if marker == "a folder":
+        place.mkdir()
+    else:
+        place.write_text(marker.replace('"B"', json.dumps(armed["backup"])))
+    assert change.overdue()
+    assert change.honour()
+    assert host.path("etc/rules.v4").read_text() == "rules 1\n"
+    assert change.pending() is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "bridge"), [('{"bridge": "lab9"}', "lab9"), ("", None), ("[]", None), ('{"bridge": 5}', None)]
+)
+def test_a_damaged_marker_takes_nobody_elses_bridge_away(
+    host: Host, settings: str, bridge: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name that is only likely may be that of another bridge of the host's."""
+    taken: list[str | None] = []
+    monkeypatch.setattr(change, "withdraw", lambda name, **_: taken.append(name))
+    told(host, "arm", *standing(host))
+    host.put("etc/settings.json", settings)
+    (host.root / "state/pending.json").write_text("{")
+    shutil.rmtree(change.backups.there()[-1])
+    (host.root / "state/backup/20260101T000000-1").mkdir()
+    assert change.honour()
+    assert taken == [bridge]
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"{f'the bridge {bridge} and ' if bridge else ': '}the rules are taken away" in said
+
+
+@pytest.mark.parametrize("settings", ["", "[]", "null", '{"services": 5}', '{"services": [5, "../x"]}', '{"services"'])
+def test_damaged_settings_do_not_keep_a_change_from_going_back(host: Host, settings: str) -> None:
+    told(host, "arm", *standing(host))
+    changed(host)
+    host.put("etc/settings.json", settings)
+    host.seconds = 1000
+    assert change.honour()
+    assert host.path("etc/rules.v4").read_text() == "rules 1\n"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"paths": "abc", "folders": [], "bridge": "b"}', "[" * 100_000])
+def test_a_verb_told_nonsense_says_what_it_wants(
+    host: Host, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    assert change.main(["arm"]) == 1
+    assert capsys.readouterr().err.startswith("glasslab-network: arm: standard input has to be JSON, {")
+    assert change.pending() is None
+    with pytest.raises(SystemExit):
+        change.main(["arm", "--seconds=0"])
+
+
+def test_nobody_but_root_can_hold_the_locks(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may read a file may lock it: guests' traffic goes through programs that run as other users."""
+    monkeypatch.setattr(state, "RUN", host.root / "run")
+    (host.root / "run").mkdir()
+    for name, lock in (("lock", state.lock), ("change.lock", change.lock)):
+        (host.root / "run" / name).touch(mode=0o644)  # as an earlier version left it
+        with lock():
+            assert (host.root / "run" / name).stat().st_mode & 0o777 == 0o600
+
+
 def test_armed_again_goes_back_to_where_it_was_confirmed_last(host: Host) -> None:
     paths = standing(host)
     before = host.tree()
@@ -243,7 +327,7 @@ def test_a_clock_that_was_set_back_takes_no_backup_away(host: Host, monkeypatch:
     assert len(backups.there()) == backups.KEPT
 
 
-@pytest.mark.parametrize("lost", ["folder", "manifest", "copy", "damaged", "not ours"])
+@pytest.mark.parametrize("lost", ["folder", "manifest", "copy", "cut copy", "damaged", "not ours"])
 def test_a_lost_backup_takes_bridge_and_rules_away(host: Host, capsys: pytest.CaptureFixture[str], lost: str) -> None:
     """Nothing can go back: the guests are cut off, the host stays as reachable as it was without us, and it is said."""
     told(host, "arm", *standing(host))
@@ -254,6 +338,8 @@ def test_a_lost_backup_takes_bridge_and_rules_away(host: Host, capsys: pytest.Ca
         shutil.rmtree(folder)
     elif lost == "copy":
         next(folder.glob("*rules.v4")).unlink()
+    elif lost == "cut copy":
+        next(folder.glob("*rules.v4")).write_text("rul")
     elif lost == "manifest":
         (folder / "manifest.json").unlink()
     else:

@@ -69,7 +69,7 @@ def save(folder: pathlib.Path, paths: list[str], manifest: Record) -> None:
         elif path.exists():
             copy = f"{len(manifest['paths']):03}-{path.name}"
             write(folder / copy, path.read_bytes(), 0o600)
-            found = {"copy": copy, "mode": path.stat().st_mode & 0o7777}
+            found = {"copy": copy, "mode": path.stat().st_mode & 0o7777, "sha256": digest(folder / copy)}
         else:
             found = {}
         manifest["paths"][str(path)] = found
@@ -113,6 +113,9 @@ def load(name: str) -> Record:
         missing = [copy for copy in copies if not (folder / copy).is_file()]
         if missing:
             raise Failure(f"of the backup {folder} {missing[0]} is missing")
+        for found in manifest["paths"].values():
+            if "sha256" in found and digest(folder / found["copy"]) != found["sha256"]:
+                raise Failure(f"of the backup {folder} {found['copy']} is damaged")
         return {"first": manifest["first"], "bridge": manifest["bridge"], "folders": manifest["folders"], **manifest}
     except OSError as error:
         raise Failure(f"the backup {error.filename} cannot be read: {error.strerror}") from None

@@ -19,6 +19,8 @@ import argparse
 import contextlib
 import fcntl
 import json
+import math
+import os
 import pathlib
 import shutil
 import sys
@@ -28,10 +30,10 @@ from typing import Any
 
 try:
     from . import backups
-    from .effect import ETC, INTERFACES, LAUNCHER, Failure, activate, run, say, withdraw
+    from .effect import ETC, INTERFACES, LAUNCHER, Failure, activate, run, say, settled, withdraw
 except ImportError:  # started by its path, from beside the backups
     import backups
-    from effect import ETC, INTERFACES, LAUNCHER, Failure, activate, run, say, withdraw
+    from effect import ETC, INTERFACES, LAUNCHER, Failure, activate, run, say, settled, withdraw
 
 RUN = pathlib.Path("/run/glasslab-network")
 LOGS = pathlib.Path("/var/log/glasslab")
@@ -54,13 +56,24 @@ def pending() -> Record | None:
     """The change that is armed; None when none is."""
     try:
         found: Record = json.loads((backups.STATE / "pending.json").read_text(encoding="utf-8"))
-        return {"backup": found["backup"], "boot": found["boot"], "deadline": found["deadline"], **found}
+        if is_whole(found):
+            return found
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError):
-        # Written whole or not at all; a damaged one is no reason to leave an unconfirmed change standing.
-        saved = backups.there()
-        return {"backup": saved[-1].name, "boot": "", "deadline": 0.0, "bridge": "vmbr1"} if saved else None
+    except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError):
+        pass
+    # Written whole or not at all; a damaged one is no reason to leave an unconfirmed change standing.
+    saved, bridge = backups.there(), settled("bridge")
+    lab = bridge if isinstance(bridge, str) else None  # never by a name that may be somebody else's bridge
+    return {"backup": saved[-1].name, "boot": "", "deadline": 0.0, "bridge": lab} if saved else None
+
+
+def is_whole(found: Record) -> bool:
+    """Whether what pending.json says can be acted on. Raises KeyError and TypeError for what is none."""
+    texts = [found["backup"], found["boot"], found["bridge"]]
+    return all(isinstance(text, str) and text not in ("", ".", "..") and "/" not in text for text in texts) and (
+        math.isfinite(found["deadline"])
+    )
 
 
 def overdue() -> bool:
@@ -70,12 +83,19 @@ def overdue() -> bool:
 
 
 @contextlib.contextmanager
-def lock() -> Iterator[None]:
-    """One change at a time. Not the program's own lock, which it takes when it is called from here."""
+def lock(wait: int = 0) -> Iterator[None]:
+    """One change at a time. Not the program's own lock, which it takes when it is called from here.
+
+    Root's alone: whoever may read a file may lock it. Raises BlockingIOError with LOCK_NB for `wait`.
+    """
     RUN.mkdir(mode=0o755, exist_ok=True)
-    with (RUN / "change.lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    handle = os.open(RUN / "change.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(handle, 0o600)
+        fcntl.flock(handle, fcntl.LOCK_EX | wait)
         yield
+    finally:
+        os.close(handle)
 
 
 def honour() -> bool:
@@ -85,17 +105,14 @@ def honour() -> bool:
     """
     if not overdue():
         return False
-    RUN.mkdir(mode=0o755, exist_ok=True)
-    with (RUN / "change.lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        try:
+    try:
+        with lock(fcntl.LOCK_NB):
             return overdue() and rollback()
-        except Failure as error:
-            say(f"rollback: {error}")
-            return False
+    except BlockingIOError:
+        return False
+    except Failure as error:
+        say(f"rollback: {error}")
+        return False
 
 
 def note_interfaces() -> None:
@@ -129,7 +146,8 @@ def arm(change: Record, seconds: int) -> Record:
 
 
 def disarm() -> None:
-    (backups.STATE / "pending.json").unlink(missing_ok=True)
+    marker = backups.STATE / "pending.json"
+    shutil.rmtree(marker) if marker.is_dir() else marker.unlink(missing_ok=True)
     run("systemctl", "stop", f"{TIMER}.timer", check=False)
 
 
@@ -147,9 +165,10 @@ def idle_packages() -> list[str]:
     return [name for name in names if run("systemctl", "is-enabled", name, check=False).stdout.strip() != "enabled"]
 
 
-def shut_in(bridge: str, why: Failure) -> None:
+def shut_in(bridge: str | None, why: Failure) -> None:
     """Where nothing can go back, neither the guests nor whoever looks after this host may depend on the change."""
-    say(f"rollback: {why}: the bridge {bridge} and the rules are taken away; run playbooks/network.yml again")
+    taken = f"the bridge {bridge} and the rules" if bridge else "the rules"
+    say(f"rollback: {why}: {taken} are taken away; run playbooks/network.yml again")
     withdraw(bridge, for_good=True)
     disarm()
 
@@ -201,6 +220,19 @@ def rollback() -> bool:
     return True
 
 
+def told(text: str) -> Record:
+    """What a change is about. Raises Failure for what is no such thing."""
+    try:
+        change = json.loads(text)
+        lists, bridge = (change["paths"], change["folders"]), change["bridge"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        lists, bridge = ((None,),), ""
+    if not all(isinstance(one, list) and all(isinstance(path, str) for path in one) for one in lists) or not bridge:
+        raise Failure('standard input has to be JSON, {"paths": [...], "folders": [...], "bridge": "..."}')
+    found: Record = change
+    return found
+
+
 def main(arguments: list[str]) -> int:
     """The verbs. 0 done, 1 not done, with one line that says why."""
     parser = argparse.ArgumentParser(prog="glasslab-network", description="Changes that undo themselves.")
@@ -209,6 +241,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--bridge", help="withdraw: the bridge that goes with it")
     parser.add_argument("--due", action="store_true", help="rollback: only when its time has come")
     given = parser.parse_args(arguments)
+    if given.seconds < 1:
+        parser.error(f"--seconds {given.seconds}: give 1 or more")
     try:
         if given.verb == "status":
             print(json.dumps(pending()))
@@ -224,7 +258,7 @@ def main(arguments: list[str]) -> int:
                 if not given.due or overdue():
                     rollback()
             else:
-                change = json.load(sys.stdin)
+                change = told(sys.stdin.read())
                 if given.verb == "backup":
                     print(backups.make(change, pending(), anew=True))
                 elif given.verb == "arm":

@@ -42,20 +42,26 @@ def networking() -> bool:
     return run("systemctl", "is-active", "networking.service", check=False).stdout.strip() == "active"
 
 
-def unit_file(name: str) -> bool:
-    return (UNITS / name).is_file()
+def unit_file(name: object) -> bool:
+    return isinstance(name, str) and "/" not in name and (UNITS / name).is_file()
 
 
 def wanted_units() -> list[str]:
     """Units of ours that are to run, by the files that are there."""
     found = [unit for unit in ("glasslab-network-heal.timer", "glasslab-network-watch.service") if unit_file(unit)]
-    with contextlib.suppress(OSError, ValueError):
-        settings = json.loads((ETC / "settings.json").read_text(encoding="utf-8"))
-        found += [unit for unit in settings.get("services", []) if unit_file(unit)]
-    return found
+    services = settled("services")
+    return found + [unit for unit in services if unit_file(unit)] if isinstance(services, list) else found
 
 
-def activate(paths: list[str], bridge: str) -> None:
+def settled(key: str) -> object:
+    """What settings.json has under a key; None when it has none, or is damaged."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        found = json.loads((ETC / "settings.json").read_text(encoding="utf-8"))
+        return found.get(key) if isinstance(found, dict) else None
+    return None
+
+
+def activate(paths: list[str], bridge: str | None) -> None:
     """Bring changed files into effect. Rules before the bridge, the bridge before what listens on it."""
     changed = {pathlib.Path(path) for path in paths}
     units = {path.name for path in changed if path.parent == UNITS}
@@ -68,7 +74,12 @@ def activate(paths: list[str], bridge: str) -> None:
         return
     up = networking()
     run(str(LAUNCHER), "apply")
-    if INTERFACES in changed and up and str(LAUNCHER) in INTERFACES.read_text(encoding="utf-8", errors="replace"):
+    if (
+        bridge
+        and INTERFACES in changed
+        and up
+        and str(LAUNCHER) in INTERFACES.read_text(encoding="utf-8", errors="replace")
+    ):
         # ifup and not ifreload: the host's other interfaces are none of our business.
         run("ifup", bridge)
     later = [] if up else ["--no-block"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -62,9 +63,11 @@ def lock(meanwhile: Callable[[], None] | None = None) -> Iterator[None]:
     """One at a time: the unit, ifupdown2, the role, the watcher and the timer may come at the same moment.
 
     `meanwhile` is called every few milliseconds while another one has it; without it the wait is the kernel's.
+    Root's alone: whoever may read a file may lock it, and keep the watcher waiting.
     """
     RUN.mkdir(mode=0o755, exist_ok=True)
-    with (RUN / "lock").open("w") as handle:
+    with open(os.open(RUN / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "w") as handle:  # noqa: PTH123 (a descriptor)
+        os.fchmod(handle.fileno(), 0o600)
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if meanwhile else 0))
