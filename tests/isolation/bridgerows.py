@@ -51,6 +51,7 @@ from forging import (
 
 DOT1Q, PRIORITY = {"vlan": [20]}, {"vlan": [0]}
 TO_LOGS = {"to": LOGS_MAC}
+NO_PACKET: dict[str, Any] = {"needs": ALONE, "malformed": True}
 
 
 def tagged(to: str, frame: Layers, **ways: Any) -> Layers:
@@ -107,6 +108,8 @@ TUNNELS = tuple(
 )
 
 ODD = (
+    # Kept until its rest comes, in the one store for all fragments that the hypervisor gets from anywhere.
+    Row("F-kept", "a fragment without its rest", "agent", pieces(GATEWAY)[:1], VMBR1, needs=ALONE),
     Row("F-pve", "fragments to pve", "agent", pieces(GATEWAY), PVE, published=False),
     Row("F-lan", "fragments to the LAN", "agent", pieces(LAN), ("lan",), published=False),
     Row("F-logs", "fragments to logs", "agent", pieces(LOGS, LOGS_MAC), ("logs",)),
@@ -144,6 +147,11 @@ ODD = (
         for kind, to in ((13, GATEWAY), (42, "192.168.50.2"))
     ),
     Row("H-pve", "DHCP discover", "agent", (discover(),), PVE, published=False),
+    # A server of DHCP reads frames, and more leniently than the kernel reads packets.
+    *(
+        Row(f"H-odd {what}", "DHCP in no whole packet", "agent", (discover(AGENT, **odd),), VMBR1, **NO_PACKET)
+        for what, odd in (("version", {"version": 5}), ("length", {"total": 900}), ("short", {"total": 8}))
+    ),
     Row("H-logs", "DHCP discover seen by logs", "agent", (discover(),), ("logs",)),
     Row(
         "H-offer",

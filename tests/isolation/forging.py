@@ -36,6 +36,7 @@ class Row:
 
     `published`: whether the published rules let it through, and `needs` under which settings of the hypervisor only.
     `kernel_passes`: whether the kernel itself does, with no rules.
+    `malformed`: the kernel itself refuses it where bridged frames pass iptables.
     `passes`: the modes of our own rules that let it through by design. `unmarked`: frames whose own arrival says
     nothing, by position. `last`: sent after all others, for what another frame would undo. `connection`: sent while the
     agent holds a connection to the outside from the port `HELD`.
@@ -49,6 +50,7 @@ class Row:
     published: bool = True
     needs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     kernel_passes: bool = True
+    malformed: bool = False
     passes: frozenset[str] = frozenset()
     unmarked: tuple[int, ...] = ()
     last: bool = False
@@ -61,9 +63,10 @@ class Row:
     def open_without_rules(self, settings: dict[str, int]) -> bool:
         """Whether it arrives where there are no rules at all, so that only the kernel itself can refuse it.
 
-        br_netfilter makes no difference there: nothing tracks connections, so no fragments are put together either.
+        br_netfilter makes no difference there but for what is malformed: nothing tracks connections, so no fragments
+        are put together either.
         """
-        needs = {name: values for name, values in self.needs.items() if name != "br_netfilter"}
+        needs = {name: values for name, values in self.needs.items() if name != "br_netfilter" or self.malformed}
         return self.kernel_passes and all(settings[name] in values for name, values in needs.items())
 
     def open_in(self, mode: str) -> bool:
@@ -113,9 +116,9 @@ def igmp(group: str, kind: int, about: str = "0.0.0.0") -> Layers:
     return ip(group, AGENT, to, ["igmp", {"type": kind, "group": about}], ttl=1)
 
 
-def discover() -> Layers:
+def discover(source: str = "0.0.0.0", **ways: Any) -> Layers:
     """The first packet of somebody who asks for an address."""
-    return ip("255.255.255.255", "0.0.0.0", EVERYBODY, ["udp", {"sport": 68, "dport": 67}])
+    return ip("255.255.255.255", source, EVERYBODY, ["udp", {"sport": 68, "dport": 67}], **ways)
 
 
 def source_routed(target: str) -> Layers:

@@ -10,7 +10,8 @@ protocol numbers, lengths and checksums follow from the layers. The layers (* mu
 
     ether        dst*, src, vlan [numbers, outermost first], type
     arp          op (1 request, 2 reply), sha, spa*, tha, tpa*
-    ip           src*, dst*, ttl, id, options (hex), offset (bytes), more (true: fragments follow), proto, total
+    ip           src*, dst*, ttl, id, options (hex), offset (bytes), more (true: fragments follow), proto, total,
+                 version
     ip6          src*, dst*, hop, next
     hopbyhop, destination, routing (type, addresses), fragment (offset, more, id)     IPv6 extension headers
     udp, tcp     sport*, dport*; udp: length; tcp: flags (default SYN), seq, ack
@@ -132,7 +133,15 @@ def ip(fields, data, around):
     protocol = fields.get("proto", around.number(253))
     total = fields.get("total", 4 * words + len(data))
     head = struct.pack(
-        "!BBHHHBBH", 0x40 | words, 0, total, fields.get("id", 1), piece, fields.get("ttl", 64), protocol, 0
+        "!BBHHHBBH",
+        fields.get("version", 4) << 4 | words,
+        0,
+        total,
+        fields.get("id", 1),
+        piece,
+        fields.get("ttl", 64),
+        protocol,
+        0,
     )
     head += v4(fields["src"]) + v4(fields["dst"]) + options
     return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + data
