@@ -56,8 +56,27 @@ def test_verdict_on_a_needed_flow(answer: str, observed: str) -> None:
 def test_verdict_on_another_name_at_an_allowed_address(answer: str, observed: str) -> None:
     world = World("allowlist", MODEL)
     world.door("agent", "192.0.2.129", "tls", 443, "other.example")["answer"] = answer
-    found = [one for one in world.receipt()["probes"] if one.get("name") == "other.example" and one["place"] == "agent"]
-    assert [one["observed"] for one in found] == [observed]
+    found = [one for one in world.receipt()["probes"] if one["place"] == "agent" and one["protocol"] == "tls"]
+    assert [one["observed"] for one in found if one["name"] == "other.example"] == [observed]
+
+
+@pytest.mark.parametrize(
+    ("answer", "allowed", "observed"),
+    [
+        ("cut", "open", "blocked"),
+        ("open", "open", "reachable"),
+        ("silent", "open", "blocked"),
+        ("cut", "silent", "unproven"),
+        ("silent", "silent", "unproven"),
+    ],
+)
+def test_verdict_on_a_resolver_that_answers_for_another_name(answer: str, allowed: str, observed: str) -> None:
+    """It refuses: one that asks others would be a way out by the names that it is asked for."""
+    world = World("allowlist", MODEL)
+    world.door("agent", "192.0.2.53", "dns", 53, "other.example")["answer"] = answer
+    world.door("agent", "192.0.2.53", "dns", 53, "model.example")["answer"] = allowed
+    found = [one for one in world.receipt()["probes"] if one["target"] == "resolver, another name"]
+    assert [one["observed"] for one in found if one["place"] == "agent"] == [observed]
 
 
 def test_an_allowed_name_is_not_tried_as_another_one() -> None:
@@ -280,6 +299,37 @@ def test_another_guests_traffic_of_a_probes_port_is_no_leak() -> None:
     mark = world.door("LAN", *AGENTS_SSH)["mark"]
     world.seen.append(["tap101i0", "out", "tcp", "10.10.10.20", mark, *AGENTS_SSH[::2]])
     assert row(world.receipt(), "LAN", *AGENTS_SSH)["observed"] == "blocked"
+
+
+METADATA = ("169.254.169.254", "tcp", 80)
+
+
+@pytest.mark.parametrize(
+    ("sighting", "observed"),
+    [
+        (["vmbr0", "out", "tcp", "192.168.50.2", 61000, "169.254.169.254", 80], "reachable"),
+        (["vmbr0", "out", "arp", "192.168.50.2", 0, "169.254.169.254", None], "reachable"),
+        (["vmbr1", "out", "arp", "10.10.10.1", 0, "169.254.169.254", None], "blocked"),
+        (["vmbr0", "out", "tcp", "192.168.50.2", 61000, "169.254.169.254", 443], "blocked"),
+    ],
+)
+def test_where_nobody_has_any_business_what_leaves_is_the_probes_by_whichever_port(
+    sighting: list[Any], observed: str
+) -> None:
+    """Translation may give it another port, and of a neighbour that does not exist the question alone is seen."""
+    world = World()
+    assert world.seen is not None
+    world.seen.append(sighting)
+    assert row(world.receipt(), "agent", *METADATA)["observed"] == observed
+
+
+def test_what_the_watch_missed_may_have_left() -> None:
+    world = World()
+    assert world.receipt()["as_expected"] is True
+    world.ended["lost"] = 3
+    result = world.receipt()
+    assert result["as_expected"] is False
+    assert result["problems"] == ["the watch on the hypervisor missed 3 packets: take it again"]
 
 
 def test_the_own_connections_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Expectations:
         address, protocol, port, name = key(one)
         policy, source = self.policy, guest["address"]
         if address == self.resolver["address"] and port == 53 and source in self.resolver["sources"]:
-            return True
+            return protocol != "dns" or name in self.resolver["names"]
         named = [f for f in policy["named"] if (f["source"], f["address"], f["port"]) == (source, address, port)]
         if protocol in ("tcp", "tls") and named:
             return protocol == "tcp" or name in [f["name"] for f in named]
@@ -172,12 +172,21 @@ class Plan:
                     one = door(flow["to"], "dns" if is_dns else flow["protocol"], port, name)
                     self.row(place, flow["flow"], one, [["controller", one]], guest)
         if guest["address"] in resolver["sources"]:
-            for one in doors({"addresses": [resolver["address"]], "tcp": [53], "dns": next(iter(resolver["names"]))}):
-                self.row(place, "resolver", one, [], guest)
+            self.resolves(place, guest)
         for flow in policy["named"]:
             if flow["source"] == guest["address"]:
                 self.by_name(place, guest, flow)
         self.open_names(place, guest)
+
+    def resolves(self, place: str, guest: dict) -> None:
+        """The hypervisor's resolver knows the allowed names, and refuses the others: it has nobody to ask."""
+        address, names = self.expect.resolver["address"], self.expect.resolver["names"]
+        for one in doors({"addresses": [address], "tcp": [53], "dns": next(iter(names))}):
+            self.row(place, "resolver", one, [], guest)
+        if self.allowed(place, address):
+            for name in self.order["other_names"]:
+                if name not in names:
+                    self.row(place, "resolver, another name", door(address, "dns", 53, name), [[place, one]], guest)
 
     def by_name(self, place: str, guest: dict, flow: dict) -> None:
         address, port = flow["address"], flow["port"]

@@ -64,13 +64,18 @@ class Evidence:
             return 0.0
         return float(min(abs(time - moment) for time in times))
 
-    def sightings(self, probe: Row) -> list[tuple[str, str, str]]:
-        """[interface, in or out, source] of packets to the probe's door by its own port or echo identifier."""
+    def sightings(self, probe: Row, *, by_any: bool = False) -> list[tuple[str, str, str]]:
+        """[interface, in or out, source] of packets to the probe's door by its own port or echo identifier.
+
+        `by_any`: by any, for translation may change it; and questions for where the door's address is.
+        """
         kind, mark = transport(probe["protocol"]), probe["mark"]
+        doors = [(kind, probe["address"], probe["port"]), *([("arp", probe["address"], None)] * by_any)]
         return [
             (interface, way, source)
             for interface, way, protocol, source, own, target, port in self.seen or []
-            if (protocol, own, target, port) == (kind, mark, probe["address"], probe["port"])
+            if (protocol, target, port) in doors
+            and (by_any or own == mark)
             and (protocol, source, own, target) not in self.others
             # A guest's own traffic that happens to have the port of another place's probe.
             and (source == probe["source"] or source not in self.entries)
@@ -91,10 +96,13 @@ class Evidence:
         question = ("in", "arp", source, probe["address"])
         return any((way, kind, who, to) == question for _, way, kind, who, _, to, _ in self.seen or [])
 
-    def left(self, probe: Row, *, outside: bool) -> str:
-        """By which interface the probe went on from the hypervisor, and under whose address; empty when by none."""
+    def left(self, probe: Row, *, outside: bool, by_any: bool = False) -> str:
+        """By which interface the probe went on from the hypervisor, and under whose address; empty when by none.
+
+        `by_any`: nobody else has any business at that door.
+        """
         own = set() if outside else {self.bridge, *self.entries.get(probe["source"], [])}
-        for interface, way, source in self.sightings(probe):
+        for interface, way, source in self.sightings(probe, by_any=by_any):
             if way == "out" and interface not in own and not interface.startswith(("fwln", "fwbr")):
                 return f"{interface}, from {source}"
         return ""
@@ -153,7 +161,8 @@ def verdict(row: Row, probe: Row, evidence: Evidence, alive: bool, why: str) -> 
         return ("blocked", "") if alive else ("unproven", f"nothing at all got through for {row['place']}")
     if answer not in HELD:
         return "unproven", "the probe could not be made"
-    if gone := evidence.left(probe, outside=row["kind"] == "outside"):
+    nobodys = not row["controls"] and row["expected"] == "blocked"
+    if gone := evidence.left(probe, outside=row["kind"] == "outside", by_any=nobodys):
         return "reachable", f"it left by {gone}"
     found = doubt(row, probe, evidence, alive, why)
     return ("unproven" if found else "blocked"), found

@@ -32,7 +32,7 @@ def kept(process):
 
 
 def sandboxed(unit):
-    """Words that start a command as a service beside that one: its user and sandbox, and the drop-ins of its prefix."""
+    """Words that start a command as a service beside that one: its user and sandbox, with its drop-ins."""
     prefix, _, rest = unit.removesuffix(".service").partition("-")
     words = [
         "systemd-run",
@@ -42,8 +42,11 @@ def sandboxed(unit):
         "--collect",
         f"--unit={prefix}-probe-{rest}-{os.getpid()}.service",
     ]
+    # Those of the unit alone: what is for all of its prefix holds for the probe's unit as well.
+    own = [path for path in show(unit, "DropInPaths").split() if pathlib.Path(path).parent.name == f"{unit}.d"]
     section = ""
-    for line in pathlib.Path(show(unit, "FragmentPath")).read_text(encoding="utf-8").splitlines():
+    texts = [pathlib.Path(path).read_text(encoding="utf-8") for path in (show(unit, "FragmentPath"), *own)]
+    for line in "\n".join(texts).splitlines():
         if line.startswith("["):
             section = line.strip()
         elif section == "[Service]" and "=" in line and not line.startswith(("#", *OTHERS)):

@@ -3,11 +3,11 @@
 Usage: plan.py < JSON {"nodes": {hypervisor: {"known": {"policy": roles/network's network_policy, "declared": its
 network_declared}, "begun": what watch.py printed there, "address": where its SSH answers}...}, "targets",
 "guest_ports", "other_names", "guests": [name...], "sandboxes": {place: {guest, unit, allow}}, "controller_command":
-[words], "outside": [{name, command, routes, hypervisor}...], "timeout", "ca", "disruptive"}. Prints {"nodes":
-{hypervisor: {"rows": [...], "kinds": {place: inside, sandbox or outside}, "alive": {place: [[place, door]...], of which
-one has to answer for that place to be believed}, "forged": {guest: frames}, "machine_of": {place: the machine that
-speaks for it}}...}, "machines": {machine: its order for places.py}, "ends": {machine: its order for watch.py
-afterwards}, "again": {machine: its order for the controls alone}}, each order, and `nodes`, as one text.
+[words], "outside": [{name, command, routes, hypervisor}...], "timeout", "ca", "system_ca", "disruptive"}. Prints
+{"nodes": {hypervisor: {"rows": [...], "kinds": {place: inside, sandbox or outside}, "alive": {place: [[place, door]
+...], of which one has to answer for that place to be believed}, "forged": {guest: frames}, "machine_of": {place: the
+machine that speaks for it}}...}, "machines": {machine: its order for places.py}, "ends": {machine: its order for
+watch.py afterwards}, "again": {machine: its order for the controls alone}}, each order, and `nodes`, as one text.
 
 Each hypervisor has its own policy, watch and rows, and the guests of the others are beyond its walls. In its own plan
 it is `hypervisor`; among all machines it has its host's name. The controller is one for all.
@@ -67,6 +67,7 @@ def machines(order: dict, made: Plan, frames: dict) -> dict[str, dict]:
     def knocking(place: str, **more) -> dict:
         doors_of_it = list(made.orders.get(place, {}).values())
         probe = {"timeout": order["timeout"], "ca": order["ca"], "doors": doors_of_it}
+        probe |= {"system_ca": order.get("system_ca", False)}
         return {"name": place, "program": "probe", "order": probe, **more}
 
     found = {name: [knocking(name)] for name in [*order["guests"], "hypervisor"]}

@@ -2,7 +2,8 @@
 
 Fed to a machine's python3 on standard input; the first argument is JSON: {"timeout": seconds, "doors": [{"address",
 "protocol": tcp, udp, dns, ping or tls, "port", "name": that is looked up (dns) or asked for (tls), "frame": MAC,
-"patient"}...], "ca": text of the CA for tls, or null for the system's, "sandbox": {name: value} of /proc/self/status}.
+"patient"}...], "ca": text of the CA for tls, or null for the system's, "system_ca": whether the system's count beside
+it, "sandbox": {name: value} of /proc/self/status}.
 A door with `frame` is IPv6 and knocked on by frames of our own to that MAC: no route and no neighbour is needed. Prints
 the doors, each with
 
@@ -32,6 +33,7 @@ import time
 
 # What routers and the own machine say about a way that is shut; the target itself said nothing.
 PATIENCE = 3  # times the timeout, where an answer is expected
+REFUSED = 5  # what a resolver says when it answers no such question
 SHUT = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
@@ -55,11 +57,13 @@ def tcp(address: str, port: int, timeout: float, own: dict) -> str:
     return "open"
 
 
-def tls(address: str, port: int, timeout: float, own: dict, name: str, ca: str | None) -> str:
+def tls(address: str, port: int, timeout: float, own: dict, name: str, ca: str | None = None, system=False) -> str:
     """A handshake in which a name is asked for; an empty one asks for none."""
     import ssl  # here, since most places try no names and it takes longer to load than all the rest
 
-    context = ssl.create_default_context(cadata=ca)
+    context = ssl.create_default_context(cadata=None if system else ca)
+    if ca and system:
+        context.load_verify_locations(cadata=ca)
     context.check_hostname = bool(name)
     with socket.socket(family(address), socket.SOCK_STREAM) as one, noted(one, own):
         one.settimeout(timeout)
@@ -93,15 +97,21 @@ def udp(address: str, port: int, timeout: float, own: dict) -> str:
 
 
 def dns(address: str, port: int, timeout: float, own: dict, question: str) -> str:
-    """Any well-formed reply to an A query of ours counts, also one that knows no such name."""
+    """Any well-formed reply to an A query of ours counts, also one that knows no such name; `cut` for a refusal."""
+    codes: list[int] = []
+
+    def mine(reply: bytes) -> bool:
+        if reply[:2] == number and len(reply) > 3 and reply[2] & 0x80:
+            codes.append(reply[3] & 15)
+        return bool(codes)
+
     number = os.urandom(2)
     labels = b"".join(bytes([len(label)]) + label.encode("ascii") for label in question.rstrip(".").split("."))
     query = number + struct.pack("!5H", 0x0100, 1, 0, 0, 0) + labels + struct.pack("!xHH", 1, 1)
     with socket.socket(family(address), socket.SOCK_DGRAM) as one, noted(one, own):
         one.connect((address, port))
-        return exchange(
-            one, [query] * 2, lambda reply: reply[:2] == number and len(reply) > 2 and reply[2] & 0x80, timeout
-        )
+        answer = exchange(one, [query] * 2, mine, timeout)
+    return "cut" if codes == [REFUSED] else answer
 
 
 def checksum(data: bytes) -> int:
@@ -138,7 +148,7 @@ def ping(address: str, timeout: float, own: dict) -> str:
         return exchange(one, [request] * 2, mine, timeout)
 
 
-def knock(door: dict, timeout: float, ca: str | None = None) -> dict:
+def knock(door: dict, timeout: float, *ca) -> dict:
     """The door with what answered. An address that is a name is looked up by this machine's own resolver."""
     timeout *= PATIENCE if door.get("patient") else 1
     address, protocol = door["address"], door["protocol"]
@@ -149,7 +159,7 @@ def knock(door: dict, timeout: float, ca: str | None = None) -> dict:
         elif protocol == "dns":
             answer = dns(address, door["port"], timeout, own, door["name"])
         elif protocol == "tls":
-            answer = tls(address, door["port"], timeout, own, door["name"], ca)
+            answer = tls(address, door["port"], timeout, own, door["name"], *ca)
         else:
             answer = {"tcp": tcp, "udp": udp}[protocol](address, door["port"], timeout, own)
     except TimeoutError:
@@ -269,7 +279,7 @@ def main() -> None:
     fails = {} if order.get("sandbox") else broken(timeout)
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(160, len(plain) + 1)) as pool:
         sent = pool.submit(frames, framed, timeout) if framed else None
-        seen = list(pool.map(lambda door: knock(door, timeout, order.get("ca")), plain))
+        seen = list(pool.map(lambda door: knock(door, timeout, order.get("ca"), order.get("system_ca")), plain))
         seen += sent.result() if sent else []
     other = strange(order["sandbox"]) if order.get("sandbox") else ""
     for one in seen:

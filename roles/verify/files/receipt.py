@@ -33,7 +33,7 @@ from heard import parsed, places
 
 Receipt = dict[str, Any]
 FIELDS = ("hypervisor", "place", "target", "address", "protocol", "port", "name")
-LOADED = "as loaded"
+LOADED, AGAIN = "as loaded", "take it again"
 CLOCKS = 2.0  # seconds that the clocks of control node and machines may differ
 
 
@@ -63,7 +63,7 @@ def ruled(began: dict, ended: dict, mode: str) -> list[str]:
     if (held := ended["rules"]["mode"]) != mode:
         problems.append(f"the hypervisor holds mode {held}, the inventory says {mode}: run playbooks/network.yml")
     if began["rules"]["kernel"] != ended["rules"]["kernel"]:
-        problems.append("the hypervisor's rules changed while the receipt was taken: take it again")
+        problems.append(f"the hypervisor's rules changed while the receipt was taken: {AGAIN}")
     return problems
 
 
@@ -130,7 +130,9 @@ def of_node(order: dict, name: str, planned: dict, ends: dict) -> tuple[list[dic
         own = next((guest["entries"] for guest in policy["guests"] if guest["name"] == place), [])
         rows += forged.judge(frames, place, {**seen, "believed": believed}, own)
     times = [door["time"] for doors in heard.values() if isinstance(doors, list) for door in doors]
-    return rows, ruled(parsed(node["begun"]), ended, policy["mode"]), times
+    # What left meanwhile may be among them: then nothing that was not seen is known to be blocked.
+    lost = [f"the watch on the hypervisor missed {ended['lost']} packets: {AGAIN}"] if ended.get("lost") else []
+    return rows, [*ruled(parsed(node["begun"]), ended, policy["mode"]), *lost], times
 
 
 def receipt(order: dict) -> Receipt:

@@ -9,7 +9,7 @@ Fed to a machine's python3 on standard input, as root; the first argument is JSO
     {"verb": "end", "watch": as begin printed it, "bridge", "neighbours": {address: MAC}}
         ends the watch and prints {"seen": [[interface, "in" or "out", protocol, source, source port or echo identifier,
         destination, port]...], "own": [[protocol, source, source port, destination, port]...] of the hypervisor's own
-        connections, "tags": [[tag, interface, "in" or "out"]...], "rules", "believed"}
+        connections, "tags": [[tag, interface, "in" or "out"]...], "lost": packets it missed, "rules", "believed"}
     {"verb": "believed", "bridge": an interface, "neighbours"}
         prints {"believed": what this machine believes of others that is not so}, and puts it right
 
@@ -38,7 +38,7 @@ MINUTE = 60.0
 AT_MOST = 20_000  # sightings, and own connections
 LOOK_EVERY = 0.05  # seconds between two looks at the own connections; a closed one is still listed for a minute
 ALL = 0x0003  # ETH_P_ALL
-SO_ATTACH_FILTER, SO_RCVBUFFORCE = 26, 33
+SO_ATTACH_FILTER, SO_RCVBUFFORCE, STATISTICS = 26, 33, (263, 6)
 PROTOCOLS = {1: "ping", 6: "tcp", 17: "udp", 58: "ping"}
 TAG = re.compile(rb"<gl:([0-9a-f]{8})>")
 LOADER = "/usr/local/sbin/glasslab-network"
@@ -149,7 +149,7 @@ class Watch:
     """Sockets opened before anybody knocks, and what they saw."""
 
     def __init__(self, ports, watched, tags):
-        self.seen, self.own, self.tags, self.search = set(), set(), set(), tags
+        self.seen, self.own, self.tags, self.search, self.lost = set(), set(), set(), tags, 0
         self.sockets = [self.wire(port) for port in ports if (NET / port).exists()]
         self.sockets += [self.wire(None, [] if tags else watched)] if tags or watched else []
         self.ports, self.watched = set(ports), set(watched)
@@ -201,6 +201,8 @@ class Watch:
             return
         if len(self.seen) < AT_MOST:
             self.seen.add((interface, way, PROTOCOLS.get(number, "arp"), source, own, target, port))
+        else:
+            self.lost += 1
 
     def read(self):
         for one in self.sockets:
@@ -231,7 +233,8 @@ class Watch:
         if not enough:
             shutil.rmtree(folder, ignore_errors=True)
             return
-        result = {"seen": sorted(self.seen, key=str), "own": sorted(self.own), "tags": sorted(self.tags)}
+        lost = self.lost + sum(struct.unpack("II", one.getsockopt(*STATISTICS, 8))[1] for one in self.sockets)
+        result = {"seen": sorted(self.seen, key=str), "own": sorted(self.own), "tags": sorted(self.tags), "lost": lost}
         (folder / "new").write_text(json.dumps(result), encoding="ascii")
         (folder / "new").rename(folder / "result")
 
