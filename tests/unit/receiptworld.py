@@ -97,7 +97,7 @@ class World:
         if disruptive:
             self.places["agent, forging"] = {"sent": len(self.plan["forged"]["agent"]), "failed": {}}
         self.ended: dict[str, Any] = {"rules": {**RULES, "mode": mode}, "believed": []}
-        self.logs_believes: list[str] = []
+        self.logs_believes: Any = []
         self.overheard: dict[str, str] = {}  # what a machine prints in the place of that
         self.order: dict[str, Any] = {"questions": {}, "accepted": []}
 

@@ -75,7 +75,8 @@ def test_the_proxy_has_room_for_all_that_its_guests_may_open() -> None:
 
 def test_a_name_is_asked_for_in_letters_of_any_size() -> None:
     checks = re.findall(r"\{ (req\.\S+) -m str", rendered("proxy.cfg.j2"))
-    assert set(checks) == {"req.ssl_sni,lower", "req.hdr(host),lower"}
+    # The whole of the header: of a list in it `hdr` takes each word, and one allowed name would do among others.
+    assert set(checks) == {"req.ssl_sni,lower", "req.fhdr(host),lower"}
 
 
 def test_resolver_reads_its_configuration_and_has_nobody_to_ask(tmp_path: Path) -> None:
@@ -88,3 +89,12 @@ def test_resolver_reads_its_configuration_and_has_nobody_to_ask(tmp_path: Path) 
     records = [line for line in lines if line.startswith("host-record=")]
     assert len(records) == COUNT + 1
     assert all(f"local=/{record.split('=')[1].split(',')[0]}/" in lines for record in records)
+
+
+def test_the_resolver_can_speak_to_those_who_ask_it_alone() -> None:
+    """Whatever becomes of its configuration: what it is asked goes nowhere."""
+    lines = rendered("glasslab-resolver.service.j2").splitlines()
+    assert "IPAddressDeny=any" in lines
+    (allowed,) = [line for line in lines if line.startswith("IPAddressAllow=")]
+    words = allowed.partition("=")[2].split()
+    assert words == ["10.10.10.1", *(f"10.{n // 200}.{n % 200}.2" for n in range(COUNT))]

@@ -45,6 +45,7 @@ def answer(**changes: Any) -> dict[str, Any]:
         [answer(answer="error: " + "x" * 1000)],
         [answer(time=float("nan"))],
         [answer(time=1e300)],
+        [answer(time=10**400)],
         [answer(time="now")],
         [answer(port=[22])],
         [answer(address=None)],
@@ -74,6 +75,15 @@ def test_a_machine_that_prints_anything_else_has_said_nothing(text: str) -> None
     world.overheard = {"agent": text}
     result = world.receipt()
     assert {one["observed"] for one in result["probes"] if one["place"] == "agent"} == {"unproven"}
+
+
+@pytest.mark.parametrize(
+    "said", [None, 7, "10.10.10.1 is at x", {"10.10.10.1 is at": 1}, [7, None, ["10.10.10.1 is at x"]]]
+)
+def test_a_machine_that_says_nonsense_of_its_neighbours_keeps_no_receipt_from_being_written(said: Any) -> None:
+    world = World(disruptive=True)
+    world.logs_believes = said
+    assert world.receipt()["as_expected"]
 
 
 def test_an_error_is_kept_short() -> None:

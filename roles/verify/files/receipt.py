@@ -29,7 +29,7 @@ from typing import Any
 
 import forged
 import judge
-from heard import parsed, places
+from heard import believed, parsed, places
 
 Receipt = dict[str, Any]
 FIELDS = ("hypervisor", "place", "target", "address", "protocol", "port", "name")
@@ -123,12 +123,12 @@ def of_node(order: dict, name: str, planned: dict, ends: dict) -> tuple[list[dic
     entries = {guest["address"]: guest["entries"] for guest in policy["guests"]}
     evidence = judge.Evidence(heard, ended.get("seen"), ended.get("own", []), policy["bridge"], entries, again)
     rows = judge.judge(plan, evidence, plan["kinds"])
-    believed = {machine: end.get("believed", []) for machine, end in ends.items() if machine in (name, *machines)}
+    false = {machine: believed(end) for machine, end in ends.items() if machine in (name, *machines)}
     for place, frames in plan["forged"].items():
         sent = heard.get(f"{place}, forging") or {"error": "nothing was sent"}
         seen = {"sent": sent, "tags": ended.get("tags", [])}
         own = next((guest["entries"] for guest in policy["guests"] if guest["name"] == place), [])
-        rows += forged.judge(frames, place, {**seen, "believed": believed}, own)
+        rows += forged.judge(frames, place, {**seen, "believed": false}, own)
     times = [door["time"] for doors in heard.values() if isinstance(doors, list) for door in doors]
     # What left meanwhile may be among them: then nothing that was not seen is known to be blocked.
     lost = [f"the watch on the hypervisor missed {ended['lost']} packets: {AGAIN}"] if ended.get("lost") else []
