@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import pathlib
+import re
 import sys
 from typing import Any
 
@@ -18,6 +19,11 @@ from .state import AWAY, FORMER, LINKS, Record, forget, state, store
 LOG = pathlib.Path("/var/log/glasslab/drift.json")
 LOG_BYTES = 1 << 20  # then it becomes drift.json.1; a reader has both
 FORWARD = "net/ipv4/ip_forward"
+BY_FORWARD = ("/forwarding", "conf/all/accept_redirects")  # what the kernel sets with it
+ROOT = pathlib.Path("/")
+ROUTING = ("etc/network/interfaces", "etc/network/interfaces.d/*", "etc/sysctl.conf", "etc/sysctl.d/*.conf")
+ASKED = re.compile(r"^[ \t]*[^#;\s].*?(?:\b1\b.*\bip_forward\b|\bip_forward\s*=\s*1\b)", re.MULTILINE)
+TRANSLATES = re.compile(r" -j (MASQUERADE|SNAT)\b")
 
 
 @dataclasses.dataclass
@@ -193,8 +199,29 @@ def assert_sysctls(config: Settings) -> None:
         restore_sysctls(former, lambda path: path == FORWARD or path.endswith("/forwarding"))
 
 
+def others_route() -> bool:
+    """Whether somebody else has come to need a host that routes since we made it one.
+
+    Seen by what asks for it at boot (Proxmox VE's own recipe for masquerading is a `post-up` that echoes 1), by
+    Docker's bridge, and by who else translates addresses. A host that cannot be asked is left as it is.
+    """
+    for path in (path for pattern in ROUTING for path in sorted(ROOT.glob(pattern))):
+        with contextlib.suppress(OSError):
+            if ASKED.search(path.read_text(encoding="utf-8", errors="replace")):
+                return True
+    try:
+        nat = tables.look()["rules.v4"].get("nat", [])
+    except Failure:
+        return True
+    return ports.exists("docker0") or any(TRANSLATES.search(line) and not tables.is_ours(line) for line in nat)
+
+
 def restore_sysctls(former: Record, which: Any = lambda _: True) -> None:
-    """Put former values back, ip_forward first: it changes others."""
+    """Put former values back, ip_forward first: it changes others. Routing that others need by now stays on."""
+    if which(FORWARD) and former["sysctl"].get(FORWARD) == "0" and others_route():
+        print("net.ipv4.ip_forward stays 1: somebody else needs it by now", file=sys.stderr, flush=True)
+        together = [path for path in former["sysctl"] if path == FORWARD or path.endswith(BY_FORWARD)]
+        former["sysctl"] = {path: value for path, value in former["sysctl"].items() if path not in together}
     for path in sorted(former["sysctl"], key=lambda path: path != FORWARD):
         if which(path):
             value = former["sysctl"][path]
