@@ -96,6 +96,15 @@ CHANGES: dict[str, tuple[str, str, str]] = {
         "ip6tables -t raw -D PREROUTING -j ACCEPT",
         "ip6tables: a foreign rule stands before ours in raw PREROUTING",
     ),
+    # Listed as ever, and no packet asks it.
+    **{
+        f"{family} {table} put to sleep": (
+            f"nft add table {family} {table} '{{ flags dormant; }}'",
+            "",
+            f"the table {table if family != 'bridge' else 'bridge glasslab'} is dormant",
+        )
+        for family, table in (("ip", "filter"), ("ip", "raw"), ("ip6", "raw"), ("bridge", "glasslab"))
+    },
     "bridge table deleted": ("nft delete table bridge glasslab", "", "bridge.nft: glasslab"),
     "a pin deleted": (
         "nft flush set bridge glasslab pins",

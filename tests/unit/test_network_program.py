@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,6 +125,40 @@ def test_each_line_of_the_bridge_table_is_missed(line: str) -> None:
     assert [(place, gap.split(" or ")[0]) for place, gap in found] == [
         (("bridge.nft", "glasslab"), "the kernel lacks the table bridge glasslab")
     ]
+
+
+ASLEEP = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from hypervisor import tables
+texts = dict(zip(("rules.v4", "rules.v6", "bridge.nft"), sys.argv[2:5]))
+tables.load(texts, tables.look())
+def said():
+    print("; ".join(words for _, words in tables.asleep(texts)) or "awake")
+said()
+tables.run("nft", "-f", "-", text="".join(f"add table {one} {{ flags dormant; }}\\n" for one in sys.argv[5:]))
+before = {name: listed for name, listed in tables.look().items() if name != "bridge.nft"}
+said()
+places = [place for place, _ in tables.asleep(texts)]
+tables.load(texts, tables.look(), places)
+said()
+print({name: listed for name, listed in tables.look().items() if name != "bridge.nft"} == before)
+"""
+
+
+def test_a_table_put_to_sleep_is_noticed_and_woken() -> None:
+    """In the kernel, in a network of its own: its rules are listed as ever, and no packet asks them."""
+    bridge = "table bridge glasslab\ndelete table bridge glasslab\n" + BRIDGE
+    six = "".join(line for line in V4.splitlines(keepends=True) if "10." not in line)
+    words = ["unshare", "--map-root-user", "--net", sys.executable, "-c", ASLEEP, str(ROLE / "files"), V4, six, bridge]
+    done = subprocess.run([*words, "ip filter", "ip6 filter", "bridge glasslab"], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "awake",
+        "iptables: the table filter is dormant; ip6tables: the table filter is dormant; "
+        "nft: the table bridge glasslab is dormant",
+        "awake",
+        "True",
+    ], done.stderr
 
 
 def test_a_rule_file_without_a_jump_for_the_bridge_has_a_gap() -> None:

@@ -53,7 +53,8 @@ def rules(record: Record, config: Settings) -> tuple[dict[tables.Place, list[str
     """What of the packet rules is not as it was loaded, by the table that puts it right."""
     listing = tables.look()
     found = {place: [words] for place, words in tables.changed(record["kernel"], tables.ours(listing))}
-    others = tables.gaps(record["texts"], listing, config.bridge, config.ports) + tables.misplaced(listing)
+    others = tables.gaps(record["texts"], listing, config.bridge, config.ports)
+    others += tables.misplaced(listing) + tables.asleep(record["texts"])
     for place, words in others:
         found.setdefault(place, []).append(words)
     return found, listing
@@ -167,7 +168,7 @@ def remember() -> Record:
     """What `remove` has to put back, begun before our first change of this boot."""
     former = state(FORMER)
     if former is None:
-        former = {"sysctl": {}, "tables": tables.listed()}
+        former = {"sysctl": {}, "tables": list(tables.listed())}
         store(FORMER, former)
     return former
 

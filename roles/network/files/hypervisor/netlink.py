@@ -89,12 +89,14 @@ def nft_generation() -> int | None:
     return None
 
 
-def nft_tables() -> list[str]:
-    """The tables there are, such as `ip filter`."""
-    found = []
+def nft_tables() -> dict[str, bool]:
+    """The tables there are, such as `ip filter`, and whether each is dormant: no packet asks its rules."""
+    found = {}
     for _, data in _nft(NFT_GETTABLE, DUMP):
-        name = next((value for kind, value in attributes(data[4:]) if kind == 1), b"")
-        found.append(f"{FAMILIES.get(data[0], str(data[0]))} {name.rstrip(bytes(1)).decode(errors='replace')}")
+        told = dict(attributes(data[4:]))
+        name = told.get(1, b"").rstrip(bytes(1)).decode(errors="replace")
+        flags = int.from_bytes(told.get(2, b""), "big")
+        found[f"{FAMILIES.get(data[0], str(data[0]))} {name}"] = bool(flags & 1)
     return found
 
 

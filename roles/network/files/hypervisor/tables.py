@@ -22,8 +22,8 @@ Place = tuple[str, str]  # rule file, table
 Finding = tuple[Place, str]  # where, and what in words
 
 
-def listed() -> list[str]:
-    """The nftables tables there are, such as `ip filter`."""
+def listed() -> dict[str, bool]:
+    """The nftables tables there are, such as `ip filter`, and whether each is dormant."""
     try:
         return netlink.nft_tables()
     except OSError as error:
@@ -111,6 +111,9 @@ def restoring(text: str, standing: dict[str, list[str]], only: Iterable[str] | N
 
 def load(texts: dict[str, str], listing: Listing, only: Iterable[Place] | None = None) -> None:
     """Load the rule files side by side (of `only` these tables); what fails leaves, table by table, what stood."""
+    for (name, table), _ in asleep(texts):
+        if name in FAMILIES and (only is None or (name, table) in only):
+            run("nft", "add", "table", FAMILIES[name][1], table)  # without the flag: awake
     jobs: list[tuple[tuple[str, ...], str]] = []
     for name, text in texts.items():
         tables = None if only is None else [table for file, table in only if file == name]
@@ -122,6 +125,20 @@ def load(texts: dict[str, str], listing: Listing, only: Iterable[Place] | None =
         else:
             jobs.append((("nft", "-f", "-"), text))
     run_together(jobs)
+
+
+def asleep(texts: dict[str, str]) -> list[Finding]:
+    """Tables of ours that are dormant: iptables-save lists them as ever, and no packet asks their rules."""
+    there = listed()
+    found = [
+        ((name, table), f"{tool}: the table {table} is dormant")
+        for name, (tool, family) in FAMILIES.items()
+        for table in saved(texts[name])
+        if there.get(f"{family} {table}")
+    ]
+    if there.get(f"bridge {BRIDGE_TABLE}"):
+        found.append((("bridge.nft", BRIDGE_TABLE), f"nft: the table bridge {BRIDGE_TABLE} is dormant"))
+    return found
 
 
 def changed(former: Listing, now: Listing) -> list[Finding]:

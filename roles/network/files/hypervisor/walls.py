@@ -26,7 +26,7 @@ def load(config: Settings, raw: Record) -> None:
     tables.load(texts, tables.look())
     generation = netlink.nft_generation()
     listing = tables.look()
-    lacking = [words for _, words in tables.gaps(texts, listing, config.bridge, config.ports)]
+    lacking = [words for _, words in tables.gaps(texts, listing, config.bridge, config.ports) + tables.asleep(texts)]
     if lacking := lacking + routes.differing(wanted):
         raise Failure(f"{'; '.join(lacking)}: run playbooks/network.yml again")
     store(LOADED, {"digest": digest(), "texts": texts, "settings": raw, "kernel": tables.ours(listing)})
