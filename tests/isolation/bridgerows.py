@@ -92,6 +92,22 @@ LAYER2 = (
     Row("L8-lan", "to the LAN in an LLDP frame", "agent", (udp(LAN, to=LLDP),), ("lan",), **KERNEL),
     Row("L8-eapol", "IPv4 in an EAPOL frame", "agent", (udp(GATEWAY, 8006, to=EAPOL),), ITSELF, needs=UNCHECKED),
     Row("L7-bpdu", "spanning tree BPDU", "agent", (BPDU,), ("logs", "pve:vmbr1")),
+    # IPv4 in another's clothes: a label, a session, a header of its own, a tag of a provider's.
+    *(
+        Row(
+            f"L7-{what}",
+            "",
+            "agent",
+            ([ether(LOGS_MAC, type=kind), ["raw", {"hex": head}], *tcp(LOGS, 22)[1:]],),
+            ("logs",),
+        )
+        for what, kind, head in (
+            ("mpls", 0x8847, "00001140"),
+            ("pppoe", 0x8864, "11000001002e0021"),
+            ("snap", 60, "aaaa030000000800"),
+            ("provider", 0x88A8, "00140800"),
+        )
+    ),
     Row("L7-type", "unknown ethertype", "agent", ([ether(EVERYBODY, type=0x88B5)],), ("logs", "pve:vmbr1")),
 )
 
@@ -110,6 +126,10 @@ TUNNELS = tuple(
 ODD = (
     # Kept until its rest comes, in the one store for all fragments that the hypervisor gets from anywhere.
     Row("F-kept", "a fragment without its rest", "agent", pieces(GATEWAY)[:1], VMBR1, needs=ALONE),
+    *(
+        Row(f"X-{where}", f"answered as a hop on the way to {to}", "agent", (udp(to, ttl=1),), ("reply", where))
+        for where, to in (("lan", LAN), ("otherlab", OTHER))
+    ),
     Row("F-pve", "fragments to pve", "agent", pieces(GATEWAY), PVE, published=False),
     Row("F-lan", "fragments to the LAN", "agent", pieces(LAN), ("lan",), published=False),
     Row("F-logs", "fragments to logs", "agent", pieces(LOGS, LOGS_MAC), ("logs",)),

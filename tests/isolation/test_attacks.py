@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import yaml
 import observing
 from attackrows import ROWS
 from forging import AGENT, INTERNET, TELLS_NOBODY, Row, ip, udp
-from isolationtools import LOADER, PLACES, playbook_lines, pve, run
+from isolationtools import LOADER, PLACES, command, playbook_lines, pve, run
 from kernel_modules import load_br_netfilter
 from labtools import LAB_ID, ROOT, playbook
 from prober import inside
@@ -83,6 +84,33 @@ def test_connections_of_a_guest_are_bounded(mode: str) -> None:
     assert verdicts == ["reachable"] * limit + ["blocked"] * 2
     run(PLACES["hypervisor"], "python3", "-", stdin=FORGET_CONNECTIONS)
     assert observing.observe(flows[:1], mode)["flow 0"].verdict == ("reachable" if limit else "blocked")
+
+
+# Sends so many first fragments of datagrams whose rest never comes.
+FRAGMENTS = """
+import socket, struct, sys
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+wire.bind(("eth0", 0))
+ends = socket.inet_aton("10.10.10.10") + socket.inet_aton("10.10.10.1")
+for number in range(int(sys.argv[2])):
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 1420, number, 0x2001, 64, 17, 0) + ends
+    total = sum(struct.unpack("!10H", head))
+    total = (total >> 16) + (total & 0xFFFF)
+    head = head[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + head[12:]
+    wire.send(bytes.fromhex(sys.argv[1].replace(":", "")) + wire.getsockname()[4] + b"\x08\0" + head + bytes(1400))
+"""
+HEAR = "import socket;s=socket.socket(2,2);s.bind(('',9999));s.settimeout(1.5);print('up',flush=True);s.recv(9000)"
+SEND = "import socket;s=socket.socket(2,2);[s.sendto(bytes(4000),('192.168.50.2',9999)) for _ in '123']"
+
+
+def test_a_guest_cannot_fill_the_hypervisors_store_of_fragments() -> None:
+    """It holds four megabytes, for whatever comes from anywhere: what others send in fragments would be lost."""
+    run(PLACES["agent"], "python3", "-c", FRAGMENTS, pve("cat /sys/class/net/vmbr1/address").strip(), "6000")
+    with subprocess.Popen(command(PLACES["hypervisor"], "python3", "-c", HEAR), stdout=-1, stderr=-3, text=True) as one:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "up\n"
+        run(PLACES["controller"], "python3", "-c", SEND)
+        assert one.wait(10) == 0
 
 
 def complaint(about: str, port: int) -> Row:

@@ -115,6 +115,14 @@ def test_a_range_for_names_is_not_counted_address_by_address() -> None:
     assert network_policy(policy(names_range="192.0.2.130/32", flows=[API]))["named"][0]["address"] == "192.0.2.130"
 
 
+def test_a_flow_to_the_hypervisor_itself_is_refused() -> None:
+    """INPUT would drop it all the same, and nobody would say why."""
+    declared = policy(**flow(to="192.168.50.2", private=True))
+    assert preflight.own_doors(declared, "192.168.50.9") == []
+    (said,) = preflight.own_doors(declared, "192.168.50.2")
+    assert said.startswith("network_flows: web: to 192.168.50.2 is this host itself")
+
+
 def test_a_network_card_of_the_host_is_no_guests_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its packets would be dropped, and the card be taken down as a guest's that is in another bridge."""
     monkeypatch.setattr(preflight, "NET", tmp_path)

@@ -122,6 +122,15 @@ def port_problems(policy: dict) -> list[str]:
     ]
 
 
+def own_doors(policy: dict, address: str) -> list[str]:
+    """Flows to the hypervisor: its doors are shut for guests, whatever a flow says."""
+    return [
+        f"network_flows: {flow['name']}: to {address} is this host itself, whose doors are shut for guests"
+        for flow in policy["flows"]
+        if flow.get("to") == address
+    ]
+
+
 def host_problems(policy: dict) -> list[str]:
     """What on this host stands against the policy."""
     problems = tool_problems()
@@ -136,6 +145,7 @@ def host_problems(policy: dict) -> list[str]:
     for entry in ip_json("-4", "address", "show"):
         for held in entry.get("addr_info", []):
             net = ipaddress.IPv4Interface(f"{held['local']}/{held['prefixlen']}").network
+            problems += own_doors(policy, held["local"])
             if entry["ifname"] != bridge and subnet is not None and net.overlaps(subnet):
                 problems.append(
                     f"network_subnet {subnet} is in use: {entry['ifname']} has {held['local']}/{held['prefixlen']}"
