@@ -19,7 +19,7 @@ COUNT = 300  # guests; each has a name of its own, and one that all of them shar
 WORDS = 64  # of a line, as many as HAProxy reads
 
 
-def rendered(template: str) -> str:
+def rendered(template: str, mode: str = "allowlist") -> str:
     """One of the role's templates, with such a policy."""
     variables: dict[str, Any] = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
     guests = [
@@ -31,7 +31,7 @@ def rendered(template: str) -> str:
     policy = {key.removeprefix("network_"): value for key, value in variables.items()}
     policy |= {"guests": [{**guest, "port": f"tap{n}i0"} for n, guest in enumerate(guests)]}
     policy |= {"flows": [{"protocol": "tcp", "why": "-", **flow} for flow in [*own, shared]]}
-    policy |= {"names_range": "198.18.0.0/16", "subnet": "10.0.0.0/8"}
+    policy |= {"mode": mode, "names_range": "198.18.0.0/16", "subnet": "10.0.0.0/8"}
     loader = jinja2.FileSystemLoader(ROLE / "templates")
     environment = jinja2.Environment(
         loader=loader, trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
@@ -98,3 +98,5 @@ def test_the_resolver_can_speak_to_those_who_ask_it_alone() -> None:
     (allowed,) = [line for line in lines if line.startswith("IPAddressAllow=")]
     words = allowed.partition("=")[2].split()
     assert words == ["10.10.10.1", *(f"10.{n // 200}.{n % 200}.2" for n in range(COUNT))]
+    # Rendered in every mode, and installed in those that have a resolver.
+    assert "IPAddressAllow=10.10.10.1\n" in rendered("glasslab-resolver.service.j2", "closed")
