@@ -60,7 +60,7 @@ def pending() -> Record | None:
             return found
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, IsADirectoryError):
         pass
     # Written whole or not at all; a damaged one is no reason to leave an unconfirmed change standing.
     saved, bridge = backups.there(), settled("bridge")
