@@ -97,7 +97,7 @@ for number in range(int(sys.argv[2])):
     total = sum(struct.unpack("!10H", head))
     total = (total >> 16) + (total & 0xFFFF)
     head = head[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + head[12:]
-    wire.send(bytes.fromhex(sys.argv[1].replace(":", "")) + wire.getsockname()[4] + b"\x08\0" + head + bytes(1400))
+    wire.send(bytes.fromhex(sys.argv[1].replace(":", "")) + wire.getsockname()[4] + bytes.fromhex("0800") + head + bytes(1400))
 """
 HEAR = "import socket;s=socket.socket(2,2);s.bind(('',9999));s.settimeout(1.5);print('up',flush=True);s.recv(9000)"
 SEND = "import socket;s=socket.socket(2,2);[s.sendto(bytes(4000),('192.168.50.2',9999)) for _ in '123']"
