@@ -91,13 +91,14 @@ FRAGMENTS = """
 import socket, struct, sys
 wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 wire.bind(("eth0", 0))
+ether = bytes.fromhex(sys.argv[1].replace(":", "")) + wire.getsockname()[4] + bytes.fromhex("0800")
 ends = socket.inet_aton("10.10.10.10") + socket.inet_aton("10.10.10.1")
 for number in range(int(sys.argv[2])):
     head = struct.pack("!BBHHHBBH", 0x45, 0, 1420, number, 0x2001, 64, 17, 0) + ends
     total = sum(struct.unpack("!10H", head))
     total = (total >> 16) + (total & 0xFFFF)
     head = head[:10] + struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF) + head[12:]
-    wire.send(bytes.fromhex(sys.argv[1].replace(":", "")) + wire.getsockname()[4] + bytes.fromhex("0800") + head + bytes(1400))
+    wire.send(ether + head + bytes(1400))
 """
 HEAR = "import socket;s=socket.socket(2,2);s.bind(('',9999));s.settimeout(1.5);print('up',flush=True);s.recv(9000)"
 SEND = "import socket;s=socket.socket(2,2);[s.sendto(bytes(4000),('192.168.50.2',9999)) for _ in '123']"
