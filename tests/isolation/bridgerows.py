@@ -127,7 +127,7 @@ ODD = (
     # Kept until its rest comes, in the one store for all fragments that the hypervisor gets from anywhere.
     Row("F-kept", "a fragment without its rest", "agent", pieces(GATEWAY)[:1], VMBR1, needs=ALONE),
     *(
-        Row(f"X-{where}", f"answered as a hop on the way to {to}", "agent", (udp(to, ttl=1),), ("reply", where))
+        Row(f"X-{where}", f"answered as a hop on the way to {to}", "agent", (udp(to, ttl=1),), ("reply", where), False)
         for where, to in (("lan", LAN), ("otherlab", OTHER))
     ),
     Row("F-pve", "fragments to pve", "agent", pieces(GATEWAY), PVE, published=False),
