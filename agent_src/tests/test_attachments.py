@@ -247,14 +247,16 @@ def test_a_read_that_fails_is_made_again_after_its_frame(bench: Bench, library: 
 
 
 def test_from_end_to_end_with_a_real_server(bench: Bench) -> None:
-    fake = Toolbox(ServerCommand(sys.executable, (str(Path(__file__).parent / "fake_tool_server.py"),)), timeout=20)
-    with Toolset([Member(fake, "web")]) as tools:
+    def fake() -> Toolbox:
+        return Toolbox(ServerCommand(sys.executable, (str(Path(__file__).parent / "fake_tool_server.py"),)), timeout=20)
+
+    with Toolset([Member(fake(), "web")]) as tools:
         servers = tools.connect({})
         lock = {"stub": pins.lock_entry([LIST], None)}
         for server in [*servers, *tools.prompts(servers, {})]:
             lock[server.pinned_as] = pins.lock_entry(server.definitions, server.instructions)
     given = Attached("review", {"city": "Bern"}, ["file:///a.md", "file:///p.png"])
-    outcome = ask(bench, fake, given, lock=lock)
+    outcome = ask(bench, fake(), given, lock=lock)
     assert outcome.status == "answered", outcome.problem
     content = bench.last_request()[1]["content"]
     assert content.startswith("What of Bern?\n\n[assistant] Let me look.")
