@@ -455,3 +455,19 @@ def test_rules_that_are_not_as_loaded_are_a_failure(rules: dict[str, Any] | None
     result = world.receipt()
     assert result["as_expected"] is False
     assert said in "\n".join(result["problems"])
+
+
+def test_where_a_flow_is_allowed_the_hypervisors_proxy_goes_for_it() -> None:
+    """Its connection, seen on the wire and never in a look at the own ones, is no other place's probe."""
+    world = World("allowlist", MODEL)
+    there = next(one for one in world.plan["rows"] if one["expected"] == "reachable" and one["protocol"] == "tls")
+    world.plan["rows"].append({**there, "place": "logs", "expected": "blocked", "needed": False, "controls": []})
+    knock = {**there, "answer": "silent", "source": "10.10.10.20", "mark": 50000, "time": 1000.0}
+    world.places["logs"].append(knock)
+    assert world.seen is not None
+    world.seen.append(["tap102i0", "in", "tcp", "10.10.10.20", 50000, there["address"], 443])
+    world.seen.append(["vmbr0", "out", "tcp", "192.168.50.2", 61000, there["address"], 443])
+    door = (there["address"], "tls", 443)
+    assert row(world.receipt(), "logs", *door)["observed"] == "blocked"
+    world.seen.append(["vmbr0", "out", "tcp", "192.168.50.2", 50000, there["address"], 443])
+    assert row(world.receipt(), "logs", *door)["observed"] == "reachable"

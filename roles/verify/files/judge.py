@@ -161,20 +161,26 @@ def verdict(row: Row, probe: Row, evidence: Evidence, alive: bool, why: str) -> 
         return ("blocked", "") if alive else ("unproven", f"nothing at all got through for {row['place']}")
     if answer not in HELD:
         return "unproven", "the probe could not be made"
-    nobodys = not row["controls"] and row["expected"] == "blocked"
-    if gone := evidence.left(probe, outside=row["kind"] == "outside", by_any=nobodys):
+    if gone := evidence.left(probe, outside=row["kind"] == "outside", by_any=row["nobodys"]):
         return "reachable", f"it left by {gone}"
     found = doubt(row, probe, evidence, alive, why)
     return ("unproven" if found else "blocked"), found
+
+
+def knocks_at(row: Row) -> tuple[str, str, Any]:
+    """Where a row's probe knocks, as packets show it."""
+    return transport(row["protocol"]), row["address"], row["port"]
 
 
 def judge(plan: dict[str, Any], evidence: Evidence, kinds: dict[str, str]) -> list[Row]:
     """The plan's rows with what was seen and the verdict on each. `kinds`: inside, sandbox or outside, by place."""
     rows = plan["rows"]
     alive = {place: evidence.alive(place, plan["alive"].get(place, []), rows) for place in kinds}
+    # Where a flow is allowed to, the hypervisor's proxy goes too, under a port of its own.
+    allowed = {knocks_at(row) for row in rows if row["expected"] != "blocked"}
     judged = []
     for row in rows:
-        row = {**row, "kind": kinds[row["place"]]}
+        row = {**row, "kind": kinds[row["place"]], "nobodys": not row["controls"] and knocks_at(row) not in allowed}
         probe = evidence.get(row["place"], row)
         shown = {k: row[k] for k in ("place", "target", "address", "protocol", "port", "name", "expected") if k in row}
         if probe is None:
