@@ -126,8 +126,9 @@ TUNNELS = tuple(
 ODD = (
     # Kept until its rest comes, in the one store for all fragments that the hypervisor gets from anywhere.
     Row("F-kept", "a fragment without its rest", "agent", pieces(GATEWAY)[:1], VMBR1, needs=ALONE),
+    # Where a route leads on, the kernel answers before any rule of FORWARD.
     *(
-        Row(f"X-{where}", f"answered as a hop on the way to {to}", "agent", (udp(to, ttl=1),), ("reply", where), False)
+        Row(f"X-{where}", f"answered as a hop on the way to {to}", "agent", (udp(to, ttl=1),), ("reply", where))
         for where, to in (("lan", LAN), ("otherlab", OTHER))
     ),
     Row("F-pve", "fragments to pve", "agent", pieces(GATEWAY), PVE, published=False),

@@ -19,6 +19,7 @@ from kernel_modules import load_br_netfilter
 RULES = (Path(__file__).parent / "published" / "rules.sh").read_text(encoding="utf-8")
 UNITS = "glasslab-network-watch.service glasslab-network-heal.timer"
 CALLS = ("iptables", "ip6tables", "arptables")
+RATE = "net.ipv4.icmp_ratelimit"  # one error a second would tell of nothing
 SYSCTLS = {
     "rp_filter": ("net.ipv4.conf.all.rp_filter", "net.ipv4.conf.vmbr1.rp_filter"),
     "source_route": ("net.ipv4.conf.all.accept_source_route", "net.ipv4.conf.vmbr1.accept_source_route"),
@@ -53,11 +54,12 @@ def no_rules() -> Iterator[None]:
     """The lab with a bridge that has no rules; afterwards with ours again, whatever happened."""
     load_br_netfilter()
     assert pve(f"{LOADER} check") == "as loaded\n"
-    outside = [name for names in SYSCTLS.values() for name in names if "vmbr1" not in name]
+    outside = [RATE, *(name for names in SYSCTLS.values() for name in names if "vmbr1" not in name)]
     former = " ".join(pve(f"sysctl {' '.join(outside)}").replace(" = ", "=").split())
     try:
         pve(f"systemctl stop {UNITS}; ifdown vmbr1; {LOADER} remove; ip link delete vmbr1 2>/dev/null || true")
         fixture("bridge")
+        pve(f"sysctl -qw {RATE}=0")
         wait_for("the guests are plugged in", plugged)
         yield
     finally:
