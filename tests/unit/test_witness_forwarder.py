@@ -155,7 +155,11 @@ def test_a_flood_of_drifts_is_counted(place: Place) -> None:
     assert len(place.log.events("network.drift")) == 21
 
 
-def test_no_two_frames_of_a_batch_have_the_same_time(place: Place) -> None:
+@pytest.mark.parametrize("offset", range(10))
+def test_no_two_frames_of_a_batch_have_the_same_time(
+    place: Place, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    monkeypatch.setattr("glasslab_witness.stream.time.time", lambda: 1796069568.086781 + offset * 1.2e-7)
     place.saw(*(line(number, dest_port=number + 1) for number in range(60)))
     work(place.forwarder())
     times = [item.time for item in place.log.stored]

@@ -48,7 +48,8 @@ class Stream:
         state["seq"], state["prev"] = chain.position
         parts = []
         for event in sealed:
-            state["time"] = max(now, round(state["time"] + STEP, 6))  # else what is lost in rounding adds up
+            # Both are whole microseconds: two times that differ by less are printed alike.
+            state["time"] = max(round(now, 6), round(state["time"] + STEP, 6))
             parts.append(self._envelope(event, state["time"]))
         return b"\n".join(parts), sealed
 
