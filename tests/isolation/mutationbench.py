@@ -196,8 +196,8 @@ def place(where: str) -> str:
 
 
 def forget_neighbours() -> None:
-    """Let each machine ask again where the others are."""
-    for machine in ("agent", "logs", "pve"):
+    """Let each machine ask again where the others are. The hypervisor first: its own question tells where it is."""
+    for machine in ("pve", "agent", "logs"):
         command = ["ip", "-n", f"{LAB_ID}-{machine}", "neighbour", "flush", "all"]
         subprocess.run(command, check=False, capture_output=True)
 
