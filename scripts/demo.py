@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import real_model
+from children import child
 from glasslab.guardrails import visible_text
 from lab import BIN, LAB_ID, ROOT, STATE, ask, fail, need_ssh, read_log, run
 
@@ -20,8 +20,6 @@ LAB_PY = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
 
 QUESTION = "What was the root cause of the September incident?"
 WIDTH = 42
-INTERRUPT_SECONDS = 3.0
-END_SECONDS = 10.0
 
 
 def say(text: str = "") -> None:
@@ -50,28 +48,10 @@ def playbook(path: str, *arguments: str) -> None:
     # The key reaches the lab as a file (real_model.py); no child needs it.
     for secret in real_model.KEY_NAMES:
         environment.pop(secret, None)
-    process = subprocess.Popen(
-        [str(BIN / "ansible-playbook"), path, *arguments], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL
-    )
-    try:
+    with child([str(BIN / "ansible-playbook"), path, *arguments], environment) as process:
         code = process.wait()
-    except KeyboardInterrupt:
-        end(process)
-        raise
     if code:
         fail(f"{path} stopped; mend what is said above and run the same command again: it goes on from there", code)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Let Ansible end by itself: Ctrl-C on a terminal has reached it too, a signal to this process has not."""
-    try:
-        process.wait(INTERRUPT_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
 
 
 def preflight() -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from children import child
 from inventory_lab import InventoryError, existing
 from lab import BIN, LAB_ID, ROOT, fail, run
 
@@ -63,12 +63,13 @@ def play(verb: str, more: dict[str, object], *, quiet: bool = False) -> int:
         "LAB_ID": LAB_ID,
     }
     words = command(verb, more)
-    if not quiet:
-        return subprocess.run(words, cwd=ROOT, env=environment, check=False).returncode
-    done = subprocess.run(words, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
-    if done.returncode:
-        sys.stderr.write(done.stdout + done.stderr)
-    return done.returncode
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
+        with child(words, environment, asks=True, out=said if quiet else None) as process:
+            code = process.wait()
+        said.seek(0)
+        if code:
+            sys.stderr.write(said.read())
+    return code
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
+from children import child
 from lab import BIN, ROOT
 from lab import run as run_script
 
@@ -102,10 +103,7 @@ def run(name: str, command: list[str], log: Path) -> bool:
     for name_of_secret in ("MODEL_BASE_URL", "MODEL", "MODEL_API_KEY", "MODEL_API_KEY_FILE", "OPENAI_API_KEY"):
         environment.pop(name_of_secret, None)
     began = time.monotonic()
-    with log.open("w", encoding="utf-8") as out:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
-        )
+    with log.open("w", encoding="utf-8") as out, child(command, environment, out=out) as process:
         while True:
             try:
                 code = process.wait(HEARTBEAT_SECONDS)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from children import child
 from lab import BIN, ROOT, fail, run
 
 sys.path.append(str(ROOT / "tests" / "proxmox"))
@@ -97,17 +97,19 @@ def molecule(folder: Path) -> int:
     }
     environment.pop("PROXMOX_TOKEN_SECRET", None)
     command = [str(BIN / "molecule"), "test", "-s", "proxmox", "--destroy=never"]
-    return subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+    with child(command, environment) as process:
+        return process.wait()
 
 
 def remove(inventory: Path) -> bool:
     """What is left after a failure; True when it is gone."""
     command = ["ansible-playbook", "-i", str(inventory), "playbooks/destroy.yml", "-e", "confirm=true"]
     environment = os.environ | {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "LC_ALL": "C.UTF-8"}
-    done = subprocess.run([str(BIN / command[0]), *command[1:]], cwd=ROOT, env=environment, check=False)
-    if done.returncode:
+    with child([str(BIN / command[0]), *command[1:]], environment) as process:
+        code = process.wait()
+    if code:
         print(f"verify-proxmox: something may be left on the host; this removes it: {shlex.join(command)}")
-    return done.returncode == 0
+    return code == 0
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import emulated
 import lab
 import pvehost
+from children import child
 from lab import BIN, ROOT, fail
 
 # For a boot, and one command, on a machine that does other things too.
@@ -49,21 +50,14 @@ class Run:
             "LC_ALL": "C.UTF-8",
             "PATH": f"{BIN}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin",
         }
-        with log.open("w", encoding="utf-8") as out:
-            process = subprocess.Popen(
-                texts,
-                cwd=ROOT,
-                env=os.environ | own | environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-            try:
+        try:
+            with (
+                log.open("w", encoding="utf-8") as out,
+                child(texts, os.environ | own | environment, out=out) as process,
+            ):
                 ended = f"ended with {process.wait(LIMIT_SECONDS)}"
-            except subprocess.TimeoutExpired:
-                ended = f"had not ended after {LIMIT_SECONDS:.0f} s"
-                process.terminate()
-                process.wait()
+        except subprocess.TimeoutExpired:
+            ended = f"had not ended after {LIMIT_SECONDS:.0f} s"
         if process.returncode:
             with log.open(encoding="utf-8", errors="replace") as lines:
                 for line in deque(lines, 60):

@@ -178,6 +178,35 @@ def test_interrupted(number: signal.Signals) -> None:
     assert (process.returncode, said) == (130, "glasslab: interrupted; the same command goes on from there\n")
 
 
+@pytest.mark.parametrize("ends_by", ["SIG_DFL", "SIG_IGN"])
+def test_no_program_runs_on_when_its_script_is_interrupted(ends_by: str, tmp_path: Path) -> None:
+    theirs = (
+        f"import signal, time; signal.signal(signal.SIGINT, signal.{ends_by}); print('begun', flush=True); "
+        "time.sleep(60)"
+    )
+    code = (
+        "import os, sys, children, lab\n"
+        "children.INTERRUPT_SECONDS = children.END_SECONDS = 0.2\n"
+        "def work():\n"
+        f"    with children.child([sys.executable, '-c', {theirs!r}], os.environ) as process:\n"
+        f"        open({str(tmp_path / 'pid')!r}, 'w').write(str(process.pid))\n"
+        "        print('waiting', flush=True)\n"
+        "        process.wait()\n"
+        "lab.run(work)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=SCRIPTS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        # What is left of the program would hold these pipes open.
+        _, said = process.communicate(timeout=25)
+    assert (process.returncode, said) == (130, "glasslab: interrupted; the same command goes on from there\n")
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text(encoding='utf-8')}").exists()
+
+
 def test_a_question_that_is_not_utf8(tmp_path: Path) -> None:
     done = run("import os, lab; lab.ask(os.environ['QUESTION'])", tmp_path, QUESTION="caf\udce9")
     assert "not UTF-8" in one_line(done)
