@@ -33,6 +33,9 @@ ROOTS := ANSIBLE_HOME=/root/.ansible XDG_CACHE_HOME=/root/.cache PYTHONPYCACHEPR
 # Another inventory than the embedded lab's needs root nowhere but on its own hosts.
 AS_ROOT := $(if $(INVENTORY)$(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$$PATH" $(ROOTS))
 
+# 1 is yes, 0 and nothing are no. Any other word could mean either, and is said before anything is done.
+switch = $(if $(filter-out 0 1,$($1)),$(error $1=$($1): give 1, or leave it away))$(filter 1,$($1))
+
 LAB := roles/machine/files/nspawn/lab.py
 
 ##@ Using the lab
@@ -79,8 +82,8 @@ status: root setup ## What stands: state, age, version, snapshots (JSON=1: as JS
 	@$(AS_ROOT) $(PYTHON) scripts/lifecycle.py status
 
 destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too)
-	@[ -n "$$INVENTORY" ] || $(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(FORCE),--force) $(if $(CACHE),--cache)
-	@[ -z "$$INVENTORY" ] || $(AS_ROOT) env CONFIRM=1 FORCE=$(if $(FORCE),1) CACHE=$(if $(CACHE),1) $(PYTHON) scripts/lifecycle.py destroy
+	@[ -n "$$INVENTORY" ] || $(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(call switch,FORCE),--force) $(if $(call switch,CACHE),--cache)
+	@[ -z "$$INVENTORY" ] || $(AS_ROOT) env CONFIRM=1 FORCE=$(call switch,FORCE) CACHE=$(call switch,CACHE) $(PYTHON) scripts/lifecycle.py destroy
 
 ##@ Working on it
 setup: ## Make .venv, with glasslab in .venv/bin
@@ -104,7 +107,7 @@ setup-emulation: root
 	@scripts/setup.sh --with-emulation
 
 test-emulated: root setup-emulation ## A real machine behind the Proxmox double: Packer's build, clone, answer, reset, rebuild, destroy (FRESH=1)
-	@$(AS_ROOT) $(PYTHON) scripts/test_emulated.py $(if $(FRESH),--fresh)
+	@$(AS_ROOT) $(PYTHON) scripts/test_emulated.py $(if $(call switch,FRESH),--fresh)
 
 verify-proxmox: setup ## The Proxmox scenario on a live host, asked first: make verify-proxmox PROXMOX_HOST=... PROXMOX_TOKEN_SECRET_FILE=...
 	@$(PYTHON) scripts/verify_proxmox.py
@@ -121,7 +124,7 @@ bench: root setup ## What a question costs on the standing lab; writes bench/res
 lint: setup ## ansible-lint, yamllint, ruff, mypy; the Splunk app, also by splunk-appinspect and ksconf
 	@$(PYTHON) scripts/test.py lint
 
-unit: setup ## The Python package's tests
+unit: setup ## Unit tests: the Python package, scripts and roles, the nspawn backend, MCP's conformance suites (npm's registry)
 	@$(PYTHON) scripts/test.py unit
 
 coverage: setup ## How much of agent_src its tests run, their programs included; at least 95 %
@@ -139,6 +142,6 @@ root:
 	@[ -n "$$INVENTORY" ] || [ "$$(id -u)" = 0 ] || sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; } || { echo "make: the lab needs root: $$(id -un) may not use sudo here, or sudo wants a password and there is no terminal; run this as root" >&2; exit 2; }
 
 help: ## This list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo ask approvals approve deny trace verify flows snapshot reset rebuild resize status destroy setup setup-lab setup-tests setup-emulation template test test-emulated verify-proxmox soak bench lint unit coverage mutants lock root help verify-splunk web

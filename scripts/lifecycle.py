@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import given
 from children import child
 from inventory_lab import InventoryError, existing
 from lab import BIN, LAB_ID, ROOT, fail, run
@@ -30,15 +31,13 @@ GIVEN = {
 VERBS = ("snapshot", "reset", "rebuild", "resize", "status", "destroy")
 
 
-def variables(environment: dict[str, str]) -> dict[str, object]:
+def variables() -> dict[str, object]:
     """The playbook's variables; ends with one line for a switch that is neither 1 nor 0."""
     found: dict[str, object] = {}
     for name, (variable, meaning) in GIVEN.items():
-        value = environment.get(name, "").strip()
-        if meaning is not None and value not in ("", "0", "1"):
-            fail(f"{name}={value!r}: give 1, or leave it away")
-        if value and (meaning is None or value == "1"):
-            found[variable] = value if meaning is None else meaning
+        value = given.text(name) if meaning is None else meaning if given.switch(name) else None
+        if value:
+            found[variable] = value
     return found
 
 
@@ -50,7 +49,7 @@ def command(verb: str, more: dict[str, object]) -> list[str]:
             words += ["--inventory", existing(inventory)]
         except InventoryError as error:
             fail(str(error))
-    return words + (["--check"] if os.environ.get("CHECK") == "1" else [])
+    return words + (["--check"] if given.switch("CHECK") else [])
 
 
 def play(verb: str, more: dict[str, object], *, quiet: bool = False) -> int:
@@ -77,8 +76,8 @@ def main() -> None:
     verb = sys.argv[1] if len(sys.argv) == 2 else ""
     if verb not in VERBS:
         fail(f"lifecycle.py: give one of {', '.join(VERBS)}")
-    more = variables(dict(os.environ))
-    if verb != "status" or os.environ.get("JSON") != "1":
+    more, as_json = variables(), given.switch("JSON")
+    if verb != "status" or not as_json:
         sys.exit(play(verb, more))
     with tempfile.NamedTemporaryFile("r", prefix="glasslab-status-", suffix=".json") as file:
         code = play(verb, more | {"status_file": file.name}, quiet=True)

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 
+import given
 from lab import STATE, fail
 
 CONNECT_SECONDS = 10.0
-KEY_BYTES = 16_384
 KEY_NAMES = ("MODEL_API_KEY", "OPENAI_API_KEY")
 
 
@@ -52,10 +52,10 @@ def check() -> None:
 
 def _absolute(name: str) -> str | None:
     """A file's name as what is started from here can use it, from any directory."""
-    given = os.environ.get(name)
-    if not given:
+    path = os.environ.get(name)
+    if not path:
         return None
-    os.environ[name] = str(Path(given).expanduser().absolute())
+    os.environ[name] = str(given.file(name, path, "CA certificates in PEM"))
     return os.environ[name]
 
 
@@ -82,7 +82,7 @@ def _key() -> str:
             if key := place.get(name):
                 return key.strip()
         if path := place.get("MODEL_API_KEY_FILE"):
-            return _read(path)
+            return given.content("MODEL_API_KEY_FILE", path, "the key")
     return "no-key-needed"
 
 
@@ -92,17 +92,3 @@ def _env_file() -> dict[str, str | None]:
         return dict(dotenv_values(path, interpolate=False)) if path.is_file() else {}
     except (OSError, UnicodeDecodeError) as error:
         fail(f"{path} cannot be read ({error}); mend it, or move it away")
-
-
-def _read(path: str) -> str:
-    file = Path(path).expanduser()
-    try:
-        if not file.is_file():
-            fail(f"MODEL_API_KEY_FILE {path} is no file; give one that holds the key")
-        with file.open(encoding="utf-8") as text:
-            key = text.read(KEY_BYTES).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"MODEL_API_KEY_FILE {path} cannot be read ({error}); give a file that holds the key")
-    if not key:
-        fail(f"MODEL_API_KEY_FILE {path} is empty; put the key into it")
-    return key

@@ -3,20 +3,21 @@
 With INDEX=1 what `make verify` finds goes into the log.
 """
 
-import os
 import sys
 
+import given
 from lab import SESSION_ID, fail, need_lab, read_log, run, verify
 
 
 def main() -> None:
     """Show or check the session that SESSION names, or the last one."""
-    session = os.environ.get("SESSION", "").strip()
+    session = given.text("SESSION")
     if session and not SESSION_ID.fullmatch(session):
         fail(f"SESSION={session!r} is no session id; `make ask` prints one")
+    index = given.switch("INDEX")
     need_lab()
     if sys.argv[1] == "verify":
-        sys.exit(verify(session or "--last", index=os.environ.get("INDEX", "") not in ("", "0")).returncode)
+        sys.exit(verify(session or "--last", index=index).returncode)
     sys.exit(read_log(sys.argv[1], session or "--last").returncode)
 
 

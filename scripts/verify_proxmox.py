@@ -11,11 +11,13 @@ PROXMOX_IMAGE_URL and PROXMOX_IMAGE_SUM (Debian's).
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import tempfile
 from pathlib import Path
 
+import given
 from children import child
 from lab import BIN, ROOT, fail, run
 
@@ -34,17 +36,13 @@ SIZES = {"machine_cores": 1, "machine_memory_mb": 1024, "machine_disk_gb": 4}
 PATIENCE = {"machine_proxmox_timeout": 60, "machine_proxmox_task_timeout": 900}
 
 
-def given(name: str, default: str = "") -> str:
-    """A value of the environment."""
-    return os.environ.get(name, "").strip() or default
-
-
 def secret() -> str:
-    """The token's secret, from a file or from the environment."""
-    file = given("PROXMOX_TOKEN_SECRET_FILE")
-    if file and not Path(file).is_file():
-        fail(f"PROXMOX_TOKEN_SECRET_FILE={file}: there is no such file")
-    found = Path(file).read_text(encoding="utf-8").strip() if file else given("PROXMOX_TOKEN_SECRET")
+    """The token's secret, from the environment or a file: it alone, or as playbooks/proxmox_access.yml writes it."""
+    found = given.secret("PROXMOX_TOKEN_SECRET")
+    if found.startswith("$ANSIBLE_VAULT"):
+        fail("PROXMOX_TOKEN_SECRET_FILE is encrypted; give a file that holds what `ansible-vault view` shows of it")
+    if written := re.search(r"^machine_proxmox_token_secret: *[\"']?([^\"'\s]+)", found, re.MULTILINE):
+        return written[1]
     if not found:
         fail("no token: give PROXMOX_TOKEN_SECRET_FILE; ansible-playbook playbooks/proxmox_access.yml makes a token")
     return found
@@ -52,16 +50,13 @@ def secret() -> str:
 
 def host() -> pvehost.Host:
     """The live host and its node; ends with one line when it cannot be asked."""
-    address, port = given("PROXMOX_HOST"), given("PROXMOX_PORT", "8006")
+    address, port = given.text("PROXMOX_HOST"), given.port("PROXMOX_PORT", 8006)
     if not address:
         fail("no host: make verify-proxmox PROXMOX_HOST=pve.example")
-    if not port.isdigit():
-        fail(f"PROXMOX_PORT={port!r}: give a number")
-    ca = given("PROXMOX_CA")
-    if ca and not Path(ca).is_file():
-        fail(f"PROXMOX_CA={ca}: there is no such file; a copy of the node's /etc/pve/local/pve-ssl.pem will do")
-    token = pvehost.Token(given("PROXMOX_USER", "glasslab@pve"), given("PROXMOX_TOKEN_ID", "lab"), secret())
-    one = pvehost.Host(address, int(port), str(Path(ca).resolve()) if ca else "", token, given("PROXMOX_NODE"))
+    ca = given.text("PROXMOX_CA")
+    trusted = str(given.file("PROXMOX_CA", ca, "a copy of the node's /etc/pve/local/pve-ssl.pem")) if ca else ""
+    token = pvehost.Token(given.text("PROXMOX_USER", "glasslab@pve"), given.text("PROXMOX_TOKEN_ID", "lab"), secret())
+    one = pvehost.Host(address, port, trusted, token, given.text("PROXMOX_NODE"))
     try:
         nodes = sorted(str(node["node"]) for node in one.api().nodes.get())
     except (requests.RequestException, ResourceException, OSError) as error:
@@ -73,7 +68,7 @@ def host() -> pvehost.Host:
 
 def ask(one: pvehost.Host) -> None:
     """Say what is going to happen, and have it confirmed."""
-    storage, images = given("PROXMOX_STORAGE", "local-lvm"), given("PROXMOX_IMAGE_STORAGE", "local")
+    storage, images = given.text("PROXMOX_STORAGE", "local-lvm"), given.text("PROXMOX_IMAGE_STORAGE", "local")
     print(f"On node {one.node} of {one.address}, as {one.token.user}!{one.token.name}, this makes and then removes:")
     for name in ("agent", "logs"):
         print(f"  virtual machine {LAB_ID}-{name}: 1 core, 1 GiB of memory, a disk of 4 GiB on {storage}, running")
@@ -81,7 +76,7 @@ def ask(one: pvehost.Host) -> None:
     print(f"It also has the node fetch that image to {images}, and leaves it there (pvesm free removes it).")
     print("Nothing else is changed; the machines that the token sees are compared before and after.")
     sys.stdout.flush()
-    if given("CONFIRM") == "1":
+    if given.switch("CONFIRM"):
         return
     if not sys.stdin.isatty() or input("The node's name, to go on: ").strip() != one.node:
         fail("nothing was done: answer with the node's name at a terminal, or set CONFIRM=1")
@@ -118,11 +113,11 @@ def main() -> None:
     ask(one)
     before = pvehost.everything(one.api())
     folder = Path(tempfile.mkdtemp(prefix="glasslab-verify-proxmox-"))
-    own = SIZES | PATIENCE | {"lab_id": LAB_ID, "machine_bridge": given("PROXMOX_BRIDGE", "vmbr1")}
-    own |= {"machine_storage": given("PROXMOX_STORAGE", "local-lvm")}
-    own |= {"machine_image_storage": given("PROXMOX_IMAGE_STORAGE", "local")}
+    own = SIZES | PATIENCE | {"lab_id": LAB_ID, "machine_bridge": given.text("PROXMOX_BRIDGE", "vmbr1")}
+    own |= {"machine_storage": given.text("PROXMOX_STORAGE", "local-lvm")}
+    own |= {"machine_image_storage": given.text("PROXMOX_IMAGE_STORAGE", "local")}
     for name, variable in (("PROXMOX_IMAGE_URL", "machine_image_url"), ("PROXMOX_IMAGE_SUM", "machine_image_checksum")):
-        own |= {variable: given(name)} if given(name) else {}
+        own |= {variable: given.text(name)} if given.text(name) else {}
     inventory = labinventory.write(folder / "inventory", one, one.token, **own)
     place.Place(inventory, one).save(folder / "place.json")
     code = molecule(folder)

@@ -14,7 +14,6 @@ are not run, HEC_INDEX (agents), HEC_CA (what certificates are verified by; defa
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 import uuid
@@ -23,6 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import given
 from lab import ROOT, fail, run
 
 sys.path.append(str(ROOT / "tests" / "splunk"))
@@ -46,38 +46,23 @@ SETTLE = 0.25  # of that time, in which what should not be there may still turn 
 Row = tuple[str, str, str]  # what, outcome, detail
 
 
-def given(name: str, default: str = "") -> str:
-    """A value of the environment."""
-    return os.environ.get(name, "").strip() or default
-
-
-def secret(name: str) -> str:
-    """A secret of the environment, or of the file that it names; empty when there is none."""
-    file = given(f"{name}_FILE")
-    if file and not Path(file).is_file():
-        fail(f"{name}_FILE={file}: there is no such file")
-    return Path(file).read_text(encoding="utf-8").strip() if file else given(name)
-
-
 def places() -> tuple[Splunk, contract.Target]:
     """Splunk and its HEC as the environment names them; ends with one line when something is missing."""
-    url = given("SPLUNK_URL").rstrip("/")
-    if urlsplit(url).scheme != "https" or not urlsplit(url).hostname:
-        fail(f"SPLUNK_URL={url!r}: give the management port, e.g. SPLUNK_URL=https://splunk.example:8089")
-    hec = given("HEC_URL", f"https://{urlsplit(url).hostname}:8088").rstrip("/")
-    if urlsplit(hec).scheme != "https":
-        fail(f"HEC_URL={hec!r}: give https")
-    ca = given("HEC_CA")
-    if ca and not Path(ca).is_file():
-        fail(f"HEC_CA={ca}: there is no such file; give the CA of Splunk's certificates (PEM)")
-    tokens = {"agent": secret("HEC_TOKEN"), "ack": secret("HEC_TOKEN_ACK"), "disabled": secret("HEC_TOKEN_DISABLED")}
-    for name, value in (("SPLUNK_TOKEN", secret("SPLUNK_TOKEN")), ("HEC_TOKEN", tokens["agent"])):
+    url = given.https("SPLUNK_URL", "", "the management port, e.g. SPLUNK_URL=https://splunk.example:8089")
+    host = urlsplit(url).hostname or ""
+    here = f"https://[{host}]:8088" if ":" in host else f"https://{host}:8088"
+    hec = given.https("HEC_URL", here, "the HTTP Event Collector's port, e.g. HEC_URL=https://splunk.example:8088")
+    ca = given.text("HEC_CA")
+    verify: str | bool = str(given.file("HEC_CA", ca, "the CA of Splunk's certificates (PEM)")) if ca else True
+    names = {"agent": "HEC_TOKEN", "ack": "HEC_TOKEN_ACK", "disabled": "HEC_TOKEN_DISABLED"}
+    tokens = {use: given.secret(name) for use, name in names.items()}
+    searches = given.secret("SPLUNK_TOKEN")
+    for name, value in (("SPLUNK_TOKEN", searches), ("HEC_TOKEN", tokens["agent"])):
         if not value:
             fail(f"no {name}: set {name}_FILE to a file that holds it")
-    verify: str | bool = str(Path(ca).resolve()) if ca else True
     known = {name: value for name, value in tokens.items() if value}
-    target = contract.Target(hec, known, given("HEC_INDEX", "agents"), verify, patience=INDEXING_SECONDS)
-    return Splunk(url, secret("SPLUNK_TOKEN"), verify, given("SPLUNK_APP", "glasslab")), target
+    target = contract.Target(hec, known, given.text("HEC_INDEX", "agents"), verify, patience=INDEXING_SECONDS)
+    return Splunk(url, searches, verify, given.text("SPLUNK_APP", "glasslab")), target
 
 
 def ask(splunk: Splunk, target: contract.Target, mark: str, version: str) -> None:
@@ -90,7 +75,7 @@ def ask(splunk: Splunk, target: contract.Target, mark: str, version: str) -> Non
     print("Nothing is configured, changed or removed. This would hide the events:")
     print(f"  index={target.index} ({mark}* OR host={mark}*) | delete")
     sys.stdout.flush()
-    if given("CONFIRM") != "1" and not (sys.stdin.isatty() and input("yes, to go on: ").strip() == "yes"):
+    if not given.switch("CONFIRM") and not (sys.stdin.isatty() and input("yes, to go on: ").strip() == "yes"):
         fail("nothing was done: answer yes at a terminal, or set CONFIRM=1")
 
 
@@ -219,6 +204,9 @@ def tally(rows: list[Row]) -> str:
 def main() -> None:
     """Ask, run, write."""
     splunk, target = places()
+    file = Path(given.text("RESULT", "verify-splunk.md"))
+    if not file.parent.is_dir():
+        fail(f"RESULT={file}: there is no folder {file.parent}; make it, or name another file")
     mark = f"glasslab{uuid.uuid4().hex[:10]}"
     try:
         version = splunk.version()
@@ -244,7 +232,6 @@ def main() -> None:
         for row in done[title]:
             if row[1] in ("DIFFERS", "FAILS"):
                 print(f"  {cell(row[0])}: {row[1]}: {cell(row[2])}")
-    file = Path(given("RESULT", "verify-splunk.md"))
     try:
         file.write_text(markdown(version, mark, done), encoding="utf-8")
     except OSError as error:

@@ -5,34 +5,28 @@ The embedded lab's, or that of INVENTORY; SPLUNK_WEB_PORT (8000) is its port on 
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from urllib.parse import urlsplit
 
+import given
 from glasslab.search import SearchError, forward
 from lab import fail, log_environment, need_lab, run
 
 
-def port(name: str) -> int:
-    """A port of the environment, 8000 when it is not there."""
-    text = os.environ.get(name, "").strip() or "8000"
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
-        fail(f"{name}={text!r}: give a port, 1 to 65535")
-    return int(text)
-
-
 def main() -> None:
     """Forward, say where, and wait."""
-    here, there = port("WEB_PORT"), port("SPLUNK_WEB_PORT")
+    here, there = given.port("WEB_PORT", 8000), given.port("SPLUNK_WEB_PORT", 8000)
     need_lab()
     log = log_environment()
+    # Root's in the embedded lab, the user's own elsewhere.
+    reads = "cat" if given.text("INVENTORY") else "sudo cat"
     host = urlsplit(log["SPLUNK_URL"]).hostname or ""
     try:
         with forward(shlex.split(log["SPLUNK_SSH"]), host, there, local=here) as local:
             print(f"https://127.0.0.1:{local}/   (Ctrl-C ends it)")
             print(f"  the CA of its certificate: {log['HEC_CA']}")
-            print(f"  the token that it asks for: sudo cat {shlex.quote(log['SPLUNK_TOKEN_FILE'])}", flush=True)
+            print(f"  the token that it asks for: {reads} {shlex.quote(log['SPLUNK_TOKEN_FILE'])}", flush=True)
             while True:
                 time.sleep(3600)
     except SearchError as error:

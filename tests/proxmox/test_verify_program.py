@@ -66,7 +66,7 @@ def test_it_says_what_it_will_make_and_does_nothing_unasked(host: Standing, tmp_
     [
         ({"PROXMOX_HOST": ""}, "no host: make verify-proxmox PROXMOX_HOST="),
         ({"PROXMOX_PORT": "https"}, "PROXMOX_PORT='https': give a number"),
-        ({"PROXMOX_CA": "/nowhere.pem"}, "PROXMOX_CA=/nowhere.pem: there is no such file"),
+        ({"PROXMOX_CA": "/nowhere.pem"}, "PROXMOX_CA=/nowhere.pem is no file"),
         ({"PROXMOX_TOKEN_SECRET_FILE": ""}, "no token: give PROXMOX_TOKEN_SECRET_FILE"),
         ({"PROXMOX_USER": "nobody@pve"}, "cannot be asked"),
         ({"PROXMOX_NODE": "pve9"}, "PROXMOX_NODE='pve9': name one of pve"),

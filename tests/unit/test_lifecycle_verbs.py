@@ -37,21 +37,30 @@ def status_text() -> ModuleType:
     return loaded(STATUS_TEXT, "status_text")
 
 
-def test_what_is_given_becomes_the_playbooks_variables(verbs: ModuleType) -> None:
+def test_what_is_given_becomes_the_playbooks_variables(verbs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"SNAPSHOT": " before ", "HOSTS": "agents", "REPLACE": "1", "REMOVE": "0", "REVERT": "", "PATH": "/bin"}
-    assert verbs.variables(given) == {
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert verbs.variables() == {
         "snapshot_name": "before",
         "lifecycle_hosts": "agents",
         "snapshot_replace": True,
     }
 
 
-@pytest.mark.parametrize("name", ["REPLACE", "REMOVE", "REVERT", "CONFIRM", "FORCE", "CACHE"])
+@pytest.mark.parametrize("name", ["REPLACE", "REMOVE", "REVERT", "CONFIRM", "FORCE", "CACHE", "CHECK", "JSON"])
 def test_a_switch_that_is_neither_1_nor_0_is_one_line(
-    verbs: ModuleType, name: str, capsys: pytest.CaptureFixture[str]
+    verbs: ModuleType, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit):
-        verbs.variables({name: "yes"})
+    def played(words: list[str], *_: object, **__: object) -> None:
+        pytest.fail(f"a playbook was started: {words}")
+
+    monkeypatch.setattr(verbs, "child", played)
+    monkeypatch.setattr(sys, "argv", ["lifecycle.py", "status"])
+    monkeypatch.setenv(name, "yes")
+    with pytest.raises(SystemExit) as ended:
+        verbs.main()
+    assert ended.value.code == 2
     assert capsys.readouterr().err == f"glasslab: {name}='yes': give 1, or leave it away\n"
 
 

@@ -176,7 +176,13 @@ def test_cases_without_their_token_are_not_run(place: Place) -> None:
 REFUSALS = {
     "not asked": ({"CONFIRM": ""}, "nothing was done"),
     "no URL": ({"SPLUNK_URL": ""}, "SPLUNK_URL=''"),
-    "plain http": ({"HEC_URL": "http://127.0.0.1:8088"}, "HEC_URL='http://127.0.0.1:8088': give https"),
+    "plain http": ({"HEC_URL": "http://127.0.0.1:8088"}, "HEC_URL='http://127.0.0.1:8088': give the HTTP Event"),
+    "no address": ({"SPLUNK_URL": "https://[::1"}, "SPLUNK_URL='https://[::1': give the management port"),
+    "no folder for the result": (
+        {"RESULT": "/nowhere/result.md"},
+        "RESULT=/nowhere/result.md: there is no folder /nowhere",
+    ),
+    "a switch that is none": ({"CONFIRM": "no"}, "CONFIRM='no': give 1"),
     "no CA": ({"HEC_CA": "/nonexistent"}, "HEC_CA=/nonexistent"),
     "another CA": ({"HEC_CA": ""}, "certificate; set HEC_CA to the CA (PEM)"),
     "no token": ({"HEC_TOKEN": ""}, "no HEC_TOKEN"),

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show denied flows, and flows without frames and frames without flows. Exit code: 0 none of these, 1 some, 2."""
+    """Show denied flows, flows without frames, frames without flows. Exit code: 0 none, 1 some, 2 not compared."""
     from glasslab.keys import KeyFileError, load_public_keys
     from glasslab.search import SearchError
     from glasslab.settings import SearchSettings, SettingsError
