@@ -81,8 +81,8 @@ resize: root setup ## Give the guests the sizes of the inventory: make resize IN
 status: root setup ## What stands: state, age, version, snapshots (JSON=1: as JSON)
 	@$(AS_ROOT) $(PYTHON) scripts/lifecycle.py status
 
-destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too)
-	@[ -n "$$INVENTORY" ] || $(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(call switch,FORCE),--force) $(if $(call switch,CACHE),--cache)
+destroy: root ## Remove the lab, all of it (FORCE=1: also a living one of another checkout; CACHE=1: the cached image and wheels too; CHECK=1: only say so)
+	@[ -n "$$INVENTORY" ] || $(AS_ROOT) python3 $(LAB) destroy --text --lab-id="$${LAB_ID:-glasslab}" $(if $(call switch,FORCE),--force) $(if $(call switch,CACHE),--cache) $(if $(call switch,CHECK),--check)
 	@[ -z "$$INVENTORY" ] || $(AS_ROOT) env CONFIRM=1 FORCE=$(call switch,FORCE) CACHE=$(call switch,CACHE) $(PYTHON) scripts/lifecycle.py destroy
 
 ##@ Working on it

@@ -377,6 +377,21 @@ def test_an_error_of_the_system_is_one_line(
     assert said == "glasslab: /var/lib/glasslab/x: No space left on device: mend that and run the same again\n"
 
 
+@pytest.mark.parametrize(("there", "said"), [("stopped", "would be removed"), ("absent", "nothing there to remove")])
+def test_destroy_removes_nothing_when_it_is_to_say_what_it_would(
+    there: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def remove(*_: object) -> None:
+        pytest.fail("something was removed")
+
+    monkeypatch.setattr(cli.state, "presence", lambda lab: there)
+    monkeypatch.setattr(cli.state, "refuse_unknown", lambda lab: None)
+    for step in ("take_down", "remove_state", "remove_cache"):
+        monkeypatch.setattr(cli.destroy, step, remove)
+    assert cli.main(["destroy", "--lab-id", "unit", "--check", "--text", "--cache"]) == 0
+    assert capsys.readouterr().out == f"lab unit: {said}\n"
+
+
 def test_a_file_system_that_cannot_hold_disks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = "1 0 8:1 / / rw - ext4 a rw\n2 1 0:5 / /var rw - overlay b rw\n3 1 8:1 / /srv/disks rw - ext4 a rw\n"
     monkeypatch.setattr(Path, "read_text", lambda self: mounts)

@@ -81,6 +81,14 @@ def test_make_destroy_forces_only_when_it_is_told_to(value: str, force: bool) ->
     assert ("FORCE=1 " in done.stdout) is force
 
 
+def test_make_destroy_changes_nothing_when_it_is_to_say_what_it_would() -> None:
+    words = ["make", "--just-print", "destroy", "LAB_ID=glunit"]
+    for more, check in (([], False), (["CHECK=0"], False), (["CHECK=1"], True)):
+        done = subprocess.run([*words, *more], cwd=ROOT, capture_output=True, text=True, check=True)
+        (line,) = (line for line in done.stdout.splitlines() if "lab.py destroy" in line)
+        assert line.endswith(" --check") is check
+
+
 @pytest.mark.parametrize("value", ["web", "0", "65536", "-1", "²", "8000.0"])
 def test_a_port_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("WEB_PORT", value)

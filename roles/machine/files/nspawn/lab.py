@@ -146,7 +146,10 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
         present = present or len(netns.missing(lab)) < len(topology.NAMESPACES) or not cgroups.empty(lab)
     cached = options.cache and image.CACHE.exists()
     if options.check:
-        return _print({"changed": present or cached, "lab_id": lab.lab_id})
+        if not options.text:
+            return _print({"changed": present or cached, "lab_id": lab.lab_id})
+        print(f"lab {lab.lab_id}: would be removed" if present else f"lab {lab.lab_id}: nothing there to remove")
+        return 0
     if present:
         with state.locked(lab):
             state.refuse_foreign(lab, options.checkout, options.force)
