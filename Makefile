@@ -26,12 +26,19 @@ export $(GIVEN)
 # The lab is root's. Of the user's environment stay HOME, for ~/lab/.env is the user's, and what says where packages come from.
 comma := ,
 empty :=
-MIRRORS := $(filter PIP_% UV_% npm_config_% NPM_CONFIG_% NODE_EXTRA_CA_CERTS SSL_CERT_% %_proxy %_PROXY,$(.VARIABLES))
+OF_MIRRORS := PIP_% UV_% npm_config_% NPM_CONFIG_% NODE_EXTRA_CA_CERTS SSL_CERT_% %_proxy %_PROXY
+MIRRORS := $(filter $(OF_MIRRORS),$(.VARIABLES))
 KEEP := $(subst $(empty) ,$(comma),$(strip HOME PATH LC_ALL LAB_ID CI COLUMNS TERM ANSIBLE_CONFIG $(GIVEN) $(MIRRORS)))
 # What root's programs cache belongs into no user's checkout or home, where only root could remove it.
 ROOTS := ANSIBLE_HOME=/root/.ansible XDG_CACHE_HOME=/root/.cache PYTHONPYCACHEPREFIX=/root/.cache/glasslab MYPY_CACHE_DIR=/dev/null
 # Another inventory than the embedded lab's needs root nowhere but on its own hosts.
 AS_ROOT := $(if $(INVENTORY)$(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$$PATH" $(ROOTS))
+
+# A slip in a name would leave a verb with its default: `make destroy LABID=mine` would remove another lab.
+KNOWN := $(GIVEN) $(LIVE) LAB_ID FORCE CACHE FRESH TEMPLATE SOURCE ARGS MODULE PYTHON SHELL CI HOME PATH TERM COLUMNS NO_COLOR LANG LC_%
+KNOWN += PROXMOX_% GLASSLAB_% ANSIBLE_% MOLECULE_% PYTEST_% COVERAGE_% $(OF_MIRRORS)
+$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(if $(filter-out $(KNOWN),$(name)),$(error \
+  $(name)=... is no setting of these verbs: see `make help` and README.md for their names))))
 
 # 1 is yes, 0 and nothing are no. Any other word could mean either, and is said before anything is done.
 switch = $(if $(filter-out 0 1,$($1)),$(error $1=$($1): give 1, or leave it away))$(filter 1,$($1))

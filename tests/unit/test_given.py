@@ -89,6 +89,29 @@ def test_make_destroy_changes_nothing_when_it_is_to_say_what_it_would() -> None:
         assert line.endswith(" --check") is check
 
 
+@pytest.mark.parametrize("slip", ["LABID=mine", "SNAPSHOOT=before", "force=1"])
+def test_make_takes_no_name_that_it_does_not_know(slip: str) -> None:
+    words = ["make", "--just-print", "destroy", "LAB_ID=glunit"]
+    done = subprocess.run([*words, slip], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"{slip.partition('=')[0]}=... is no setting of these verbs" in line
+
+
+def test_make_knows_each_name_that_a_verb_or_a_document_gives() -> None:
+    texts = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md"), *(ROOT / "scripts").glob("*.py")]
+    given_there = {
+        name
+        for file in texts
+        for words in re.findall(r"make [a-z-]+((?: +\[?[A-Z_]+=\S*)+)", file.read_text(encoding="utf-8"))
+        for name in re.findall(r"([A-Z_]+)=", words)
+    }
+    assert {"LAB_ID", "PROXMOX_HOST", "QUESTION", "TEMPLATE"} <= given_there
+    words = ["make", "--just-print", "help", *(f"{name}=1" for name in sorted(given_there | {"PIP_INDEX_URL"}))]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("value", ["web", "0", "65536", "-1", "²", "8000.0"])
 def test_a_port_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("WEB_PORT", value)
