@@ -34,7 +34,7 @@ ROOTS := ANSIBLE_HOME=/root/.ansible XDG_CACHE_HOME=/root/.cache PYTHONPYCACHEPR
 # Another inventory than the embedded lab's needs root nowhere but on its own hosts.
 AS_ROOT := $(if $(INVENTORY)$(filter 0,$(shell id -u)),,sudo --preserve-env=$(KEEP) env PATH="$$PATH" $(ROOTS))
 
-# A slip in a name would leave a verb with its default: `make destroy LABID=mine` would remove another lab.
+# A slip in a name would leave a verb with its default: LABID would remove another lab than the one that is meant.
 KNOWN := $(GIVEN) $(LIVE) LAB_ID FORCE CACHE FRESH TEMPLATE SOURCE ARGS MODULE PYTHON SHELL CI HOME PATH TERM COLUMNS NO_COLOR LANG LC_%
 KNOWN += PROXMOX_% GLASSLAB_% ANSIBLE_% MOLECULE_% PYTEST_% COVERAGE_% $(OF_MIRRORS)
 $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(if $(filter-out $(KNOWN),$(name)),$(error \
