@@ -101,7 +101,7 @@ def test_a_folder_of_another_mode_is_put_right(tmp_path: Path, entries: list[dic
         ({"dest": "{}/file"}, "put_files.py: {}/file: File exists"),
         (
             {"dest": "{}/x", "content": "", "group": "no-such-group"},
-            "put_files.py: there is no group no-such-group: the role makes it with its users",
+            "put_files.py: there is no group no-such-group: the role makes users and groups before their files",
         ),
     ],
 )

@@ -18,28 +18,16 @@ from pathlib import Path
 from typing import Any
 
 
-def group_id(name: str | None) -> int:
-    """The group's number, the caller's own without a name; -1, which nothing has, for one that is still to be made."""
-    if name is None:
-        return os.getegid()
+def number_of(kind: str, name: str | None) -> int:
+    """The user's or group's number, the caller's own without a name; -1, which none has, for one still to be made."""
     try:
-        return grp.getgrnam(name).gr_gid
+        if kind == "user":
+            return os.geteuid() if name is None else pwd.getpwnam(name).pw_uid
+        return os.getegid() if name is None else grp.getgrnam(name).gr_gid
     except KeyError:
         if "--check" in sys.argv[1:]:
             return -1
-        sys.exit(f"put_files.py: there is no group {name}: the role makes it with its users")
-
-
-def user_id(name: str | None) -> int:
-    """The user's number, the caller's own without a name; -1 for one that is still to be made."""
-    if name is None:
-        return os.geteuid()
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        if "--check" in sys.argv[1:]:
-            return -1
-        sys.exit(f"put_files.py: there is no user {name}: the role makes it with its group")
+        sys.exit(f"put_files.py: there is no {kind} {name}: the role makes users and groups before their files")
 
 
 def wanted(entry: dict[str, Any]) -> bytes | None:
@@ -100,7 +88,8 @@ def main() -> None:
     check = "--check" in sys.argv[1:]
     for entry in entries:
         path, mode = Path(entry["dest"]), int(entry["mode"], 8)
-        who, content = (user_id(entry.get("owner")), group_id(entry.get("group"))), wanted(entry)
+        who = (number_of("user", entry.get("owner")), number_of("group", entry.get("group")))
+        content = wanted(entry)
         if differs(path, mode, who, content):
             print(path)
             if not check:
