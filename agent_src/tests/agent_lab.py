@@ -1,10 +1,7 @@
 """Shared by the agent's tests: a scripted model and a tool server that keep their own records, and an agent on them."""
 
-import ctypes
 import json
 import os
-import select
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -161,31 +158,6 @@ def stub_lock(tools: StubTools) -> pins.Lock:
 def unix_toolbox(path: Path, revision: str = "auto") -> Callable[[], Toolbox]:
     """What makes a connection to a files server."""
     return lambda: Toolbox(f"unix:{path}", revision=revision)
-
-
-class Opens:
-    """The kernel's own word on which files of a folder were opened (inotify)."""
-
-    def __init__(self, folder: Path) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        assert libc.inotify_add_watch(self._descriptor, os.fsencode(folder), 0x20) >= 0  # IN_OPEN
-
-    def names(self) -> list[str]:
-        """The files opened since the last call, each once, in order."""
-        found: list[str] = []
-        while select.select([self._descriptor], [], [], 0.02)[0]:
-            data = os.read(self._descriptor, 65_536)
-            while data:
-                _, mask, _, length = struct.unpack_from("iIII", data)
-                name = data[16 : 16 + length].rstrip(b"\0").decode()
-                if name and not mask & 0x40000000 and name not in found:  # IN_ISDIR: the folder itself
-                    found.append(name)
-                data = data[16 + length :]
-        return found
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 @contextmanager

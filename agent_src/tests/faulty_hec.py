@@ -229,6 +229,7 @@ class FaultyHec:
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
+            server.socket.shutdown(socket.SHUT_RDWR)  # closed alone, it listens as long as somebody's poll still has it
             server.socket.close()
             threading.Thread(target=server.shutdown, daemon=True).start()
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import yaml
 
-from agent_lab import QUESTION, Opens, ScriptedModel, make_agent, make_settings, never, unix_toolbox
+from agent_lab import QUESTION, ScriptedModel, make_agent, make_settings, never, unix_toolbox
 from faulty_hec import FaultyHec
 from glasslab import pins, samples
 from glasslab.agent import Outcome
 from glasslab.scripted import load_script
+from opens import Opens, opens_in
 from tool_servers import running_parent
 
 SAMPLES = Path(samples.__file__).parent
@@ -97,7 +98,7 @@ def sample_lab(folder: Path, hec: FaultyHec, ca: Path, host: str = "127.0.0.1") 
     shutil.copytree(SAMPLES / "documents", folder / "documents")
     load_script("sample")  # its own check of the file
     model = ScriptedModel(yaml.safe_load((SAMPLES / "sample.yml").read_text()), folder)
-    opens = Opens(folder / "documents")
+    opens = opens_in(folder / "documents")
     try:
         yield Lab(hec, model, opens, folder, ca, hec.url.replace("127.0.0.1", host))
     finally:
