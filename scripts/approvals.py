@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from glasslab.guardrails import visible_text
-from lab import agents_glasslab, fail, need_lab, need_ssh, run
+from lab import agents_glasslab, fail, make, need_lab, need_ssh, run
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     if verb != "approvals":
         id_ = os.environ.get("ID", "").strip()
         if not re.fullmatch(r"[0-9a-f]{12}", id_):
-            fail(f"ID={id_[:40]!r} is no approval's; `make approvals` lists them, then: make {verb} ID=...")
+            fail(f"ID={id_[:40]!r} is no approval's; `{make('approvals')}` lists them, then: {make(f'{verb} ID=...')}")
         words.append(id_)
     if verb == "deny":
         words += ["--why", shlex.quote(os.environ.get("WHY", ""))]  # ssh hands words to a shell

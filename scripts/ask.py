@@ -11,7 +11,7 @@ import threading
 
 from glasslab.guardrails import visible_line, visible_text
 from glasslab.inquiry import Inquiry, InquiryError, attached
-from lab import ask, fail, need_lab, need_ssh, run
+from lab import ask, fail, make, need_lab, need_ssh, run
 
 
 def main() -> None:
@@ -19,7 +19,8 @@ def main() -> None:
     asked = inquiry()
     question = asked.question
     if not question and not asked.attached.prompt:
-        fail('QUESTION is empty; ask like this: make ask QUESTION="What does the access policy say?"')
+        like = make('ask QUESTION="What does the access policy say?"')
+        fail(f"QUESTION is empty; ask like this: {like}")
     need_lab()
     more = {"asked": asked} if asked != Inquiry(question) else {}
     told, tell = os.pipe()

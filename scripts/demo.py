@@ -14,7 +14,7 @@ from collections.abc import Callable
 import real_model
 from children import child
 from glasslab.guardrails import visible_text
-from lab import BIN, LAB_ID, ROOT, STATE, ask, fail, need_ssh, read_log, run
+from lab import BIN, LAB_ID, ROOT, STATE, ask, fail, make, need_ssh, read_log, run
 
 LAB_PY = ROOT / "roles" / "machine" / "files" / "nspawn" / "lab.py"
 
@@ -70,7 +70,7 @@ def question() -> dict[str, object]:
     if done.returncode or not done.stdout.strip():
         sys.stderr.write(visible_text(done.stderr))
         fail(
-            f"the agent gave no answer (exit {done.returncode}); `make trace` shows how far it came",
+            f"the agent gave no answer (exit {done.returncode}); `{make('trace')}` shows how far it came",
             done.returncode or 1,
         )
     result: dict[str, object] = json.loads(done.stdout)
@@ -107,7 +107,7 @@ def main() -> None:
     say()
     say("Every step, as the log acknowledged it before the next one ran:")
     if read_log("trace", session).returncode:
-        fail("the session could not be read back from the log; `make trace` tries again", 1)
+        fail(f"the session could not be read back from the log; `{make('trace')}` tries again", 1)
     say()
     say("What can be reached, and what cannot:")
     sys.stdout.flush()
@@ -117,9 +117,13 @@ def main() -> None:
     say()
     say(f"Done in {time.monotonic() - began:.0f} s. What to try next:")
     model = "for it" if os.environ.get("MODEL_BASE_URL") else "(the scripted model has one answer)"
-    say(f'  make ask QUESTION="..."   another question {model}')
-    say("  make verify               the session's chains and signatures, checked")
-    say("  make destroy              the lab removed; the image and wheels stay cached")
+    next_ones = {
+        make('ask QUESTION="..."'): f"another question {model}",
+        make("verify"): "the session's chains and signatures, checked",
+        make("destroy"): "the lab removed; the image and wheels stay cached",
+    }
+    for command, what in next_ones.items():
+        say(f"  {command:<{max(map(len, next_ones)) + 2}} {what}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,9 +31,11 @@ def fail(text: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
-LAB_ID = os.environ.get("LAB_ID") or "glasslab"
+DEFAULT_LAB = "glasslab"
+LAB_ID = os.environ.get("LAB_ID") or DEFAULT_LAB
 if not re.fullmatch(r"[a-z][a-z0-9]{0,15}", LAB_ID):
     fail(f"LAB_ID={LAB_ID!r}: use 1 to 16 lower-case letters and digits, beginning with a letter")
+
 STATE = Path("/var/lib/glasslab") / LAB_ID
 RUN = Path("/run/glasslab") / LAB_ID
 SSH_CONFIG = RUN / "ssh_config"
@@ -41,6 +44,14 @@ GLASSLAB = "/opt/glasslab/venv/bin/glasslab"
 SESSION_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 INTERRUPTED = 130
 SSH_FAILED = 255
+
+
+def make(words: str) -> str:
+    """`make WORDS` as it is typed for this lab: without its name, or its inventory, the default one would be meant."""
+    named = [] if LAB_ID == DEFAULT_LAB else [f"LAB_ID={LAB_ID}"]
+    if inventory := os.environ.get("INVENTORY", "").strip():
+        named.append(f"INVENTORY={shlex.quote(inventory)}")
+    return " ".join(["make", words, *named])
 
 
 def run(work: Callable[[], None]) -> None:
@@ -71,7 +82,7 @@ def lab_of_inventory() -> Standing | None:
 def need_lab() -> None:
     """End with the remedy when no lab stands here, or none of the inventory's."""
     if not lab_of_inventory() and not SSH_CONFIG.is_file():
-        fail(f"no lab {LAB_ID} stands on this machine; `make demo` builds one")
+        fail(f"no lab {LAB_ID} stands on this machine; `{make('demo')}` builds one")
 
 
 def ssh(machine: str, *command: str) -> list[str]:
@@ -106,7 +117,7 @@ def need_ssh(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode == SSH_FAILED:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         other = lab_of_inventory()
-        remedy = other.remedy if other else "make demo"
+        remedy = other.remedy if other else make("demo")
         fail(f"the lab's machine agent does not answer ({last}); `{remedy}` brings the lab up again")
 
 

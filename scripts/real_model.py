@@ -21,6 +21,12 @@ def check() -> None:
     """End with one line when MODEL_BASE_URL is none, does not answer or shows a certificate that nobody vouches for."""
     url = os.environ.get("MODEL_BASE_URL", "")
     if not url:
+        for name in ("MODEL", "MODEL_CA"):
+            if value := given.text(name):  # the scripted model would answer, as if it were that one
+                fail(
+                    f"{name}={value} is given without MODEL_BASE_URL; give the address of its API too, "
+                    f"http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH, or leave {name} away for the scripted model"
+                )
         return
     try:
         parts = urlsplit(url)

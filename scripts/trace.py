@@ -6,14 +6,14 @@ With INDEX=1 what `make verify` finds goes into the log.
 import sys
 
 import given
-from lab import SESSION_ID, fail, need_lab, read_log, run, verify
+from lab import SESSION_ID, fail, make, need_lab, read_log, run, verify
 
 
 def main() -> None:
     """Show or check the session that SESSION names, or the last one."""
     session = given.text("SESSION")
     if session and not SESSION_ID.fullmatch(session):
-        fail(f"SESSION={session!r} is no session id; `make ask` prints one")
+        fail(f"SESSION={session!r} is no session id; `{make('ask')}` prints one")
     index = given.switch("INDEX")
     need_lab()
     if sys.argv[1] == "verify":

@@ -14,7 +14,7 @@ def age(since: float, now: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def line(machine: dict, now: float) -> str:
+def line(machine: dict, now: float, lab_id: str) -> str:
     """One machine."""
     parts = [f"{machine['machine']:<8} {machine['state']}"]
     if machine.get("node"):
@@ -24,7 +24,8 @@ def line(machine: dict, now: float) -> str:
     if machine.get("image_current") is False:
         parts.append("on an older base image: the next build begins it anew")
     if machine.get("predecessor"):
-        parts.append("its predecessor is kept: make rebuild goes on, REVERT=1 goes back")
+        which = "" if lab_id == "glasslab" else f" LAB_ID={lab_id}"
+        parts.append(f"its predecessor is kept: make rebuild{which} goes on, REVERT=1 goes back")
     kept = [f"{one['name']} ({age(one['at'], now)} ago)" for one in machine.get("snapshots", [])]
     if machine["state"] != "absent" and "snapshots" in machine:
         parts.append(f"snapshots: {', '.join(kept) or 'none'}")
@@ -36,7 +37,7 @@ def lines(found: dict, now: float) -> list[str]:
     machines = [one for one in found["machines"] if one["state"] != "hypervisor"]  # it was there before the lab
     standing = [one for one in machines if one["state"] != "absent"]
     told = [f"lab {found['lab_id']}: {'nothing stands' if not standing else f'{len(standing)} machines'}"]
-    told += [f"  {line(one, now)}" for one in machines if standing]
+    told += [f"  {line(one, now, found['lab_id'])}" for one in machines if standing]
     return told + [f"  {name:<8} could not be asked about: see above" for name in found["unknown"]]
 
 

@@ -121,7 +121,9 @@ def test_playbooks_without_a_lab_say_how_to_get_one() -> None:
     for name in ("network", "verify"):
         done = playbook(f"playbooks/{name}.yml", "--extra-vars", "machine_lab_id=nosuchlab")
         assert done.returncode != 0
-        assert "no lab nosuchlab stands on this machine: `make demo` builds one" in playbook_lines(done)
+        assert "no lab nosuchlab stands on this machine: `make demo LAB_ID=nosuchlab` builds one" in playbook_lines(
+            done
+        )
         assert "UNREACHABLE" not in done.stdout
 
 

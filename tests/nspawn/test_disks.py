@@ -119,7 +119,7 @@ def test_snapshots_are_told_the_oldest_first_and_removed_by_name(folder: Path) -
 
 
 def test_an_unknown_snapshot_is_one_line_with_those_that_there_are(folder: Path) -> None:
-    with pytest.raises(LabError, match="agent has no snapshot: `make snapshot` takes one"):
+    with pytest.raises(LabError, match="agent has no snapshot: `make snapshot LAB_ID="):
         disks.find(folder, "clean")
     snapshot(folder, "first")
     with pytest.raises(LabError, match="agent has no snapshot 'clean': it has first"):
@@ -236,7 +236,7 @@ def test_without_a_lab_each_verb_is_one_line_and_changes_nothing(verb: str) -> N
     argv = [sys.executable, str(Path(cli.__file__)), verb, "--lab-id", "nosuchlab", "--machines", "agent"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     assert done.returncode == 2
-    assert done.stderr == "glasslab: no lab nosuchlab stands on this machine: `make demo` builds one\n"
+    assert done.stderr == "glasslab: no lab nosuchlab stands on this machine: `make demo LAB_ID=nosuchlab` builds one\n"
     assert not Path("/var/lib/glasslab/nosuchlab").exists()
     assert not Path("/run/glasslab/nosuchlab").exists()
 

@@ -384,7 +384,7 @@ def test_another_checkout_is_refused_while_the_lab_lives(untouched: str) -> None
     for verb in ("up", "destroy", "down", "preflight"):
         done = program(verb, "--checkout", "/home/other", code=2)
         assert len(done.stderr.splitlines()) == 1
-        assert "make destroy FORCE=1" in done.stderr
+        assert f"make destroy FORCE=1 LAB_ID={LAB.lab_id}" in done.stderr
     assert ssh("agent", "hostname").strip() == "agent"
 
 

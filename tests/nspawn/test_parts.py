@@ -196,12 +196,12 @@ def test_a_living_lab_of_another_checkout_is_refused_with_the_remedy(lab: topolo
         state.refuse_foreign(lab, tmp_path, force=False)
         state.refuse_foreign(lab, Path("/home/mine"), force=True)
         with pytest.raises(
-            LabError, match=rf"checkout {tmp_path}, use that one, or remove it with: make destroy FORCE=1"
+            LabError, match=rf"checkout {tmp_path}, use that one, or remove it with: make destroy FORCE=1 LAB_ID=unit"
         ):
             state.refuse_foreign(lab, Path("/home/mine"), force=False)
         state.save(lab, {"checkout": "/home/moved"})
         with pytest.raises(
-            LabError, match=r"checkout /home/moved, which is gone: remove it with: make destroy FORCE=1"
+            LabError, match=r"checkout /home/moved, which is gone: remove it with: make destroy FORCE=1 LAB_ID=unit"
         ):
             state.refuse_foreign(lab, Path("/home/mine"), force=False)
     state.refuse_foreign(lab, Path("/home/mine"), force=False)  # dead: whoever comes may take it

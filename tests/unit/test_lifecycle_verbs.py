@@ -103,7 +103,7 @@ def test_status_says_what_stands_and_what_could_not_be_asked(status_text: Module
     lines = status_text.lines(found, NOW)
     assert lines[0] == "lab x: 1 machines"
     assert lines[1].startswith(
-        "  agent    running, made 2 hours ago by abc, its predecessor is kept: make rebuild goes on"
+        "  agent    running, made 2 hours ago by abc, its predecessor is kept: make rebuild LAB_ID=x goes on"
     )
     assert lines[1].endswith("snapshots: clean (5 minutes ago)")
     assert lines[2] == "  logs     could not be asked about: see above"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -48,6 +49,36 @@ def test_a_lab_id_that_is_none(lab_id: str, tmp_path: Path) -> None:
     assert "lower-case letters and digits" in one_line(run("import lab", tmp_path, LAB_ID=lab_id))
 
 
+def test_a_remedy_names_the_lab_that_is_meant(tmp_path: Path) -> None:
+    say = "import lab; print(lab.make('destroy FORCE=1'))"
+    for given, typed in (
+        ({}, "make destroy FORCE=1"),
+        ({"LAB_ID": "glasslab"}, "make destroy FORCE=1"),
+        ({"LAB_ID": "second"}, "make destroy FORCE=1 LAB_ID=second"),
+        ({"INVENTORY": "my labs/one"}, "make destroy FORCE=1 INVENTORY='my labs/one'"),
+    ):
+        assert run(say, tmp_path, **given).stdout == f"{typed}\n"
+    line = one_line(run("import lab; lab.need_lab()", tmp_path, LAB_ID="nosuchlab"))
+    assert line == "glasslab: no lab nosuchlab stands on this machine; `make demo LAB_ID=nosuchlab` builds one"
+
+
+def test_no_message_names_a_verb_without_its_lab() -> None:
+    """Typed as it is said, it would work on the default lab: `make destroy FORCE=1` would remove that."""
+    verbs = "demo ask approvals approve deny trace verify web flows snapshot reset rebuild status destroy"
+    bare = re.compile(rf"\bmake ({verbs.replace(' ', '|')})(?![-\w])(?! LAB_ID=)(?! builds the embedded lab)")
+    files = [*SCRIPTS.glob("*.py"), *(ROOT / "roles/machine/files/nspawn").glob("*.py")]
+    assert len(files) > 30
+    found = []
+    for file in files:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        told = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, owners)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in told:
+                found += [f"{file.name}:{node.lineno}: {node.value}"] if bare.search(node.value) else []
+    assert found == []
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -68,6 +99,13 @@ def test_a_model_that_cannot_be(url: str, said: str, tmp_path: Path) -> None:
     line = one_line(run("import real_model; real_model.check()", tmp_path, MODEL_BASE_URL=url))
     assert said in line
     assert "secret" not in line
+
+
+@pytest.mark.parametrize("name", ["MODEL", "MODEL_CA"])
+def test_a_model_without_an_address_is_not_taken_for_the_scripted_one(name: str, tmp_path: Path) -> None:
+    check = "import real_model; real_model.check()"
+    assert f"{name}=mine is given without MODEL_BASE_URL" in one_line(run(check, tmp_path, **{name: "mine"}))
+    assert run(check, tmp_path, **{name: " "}).returncode == 0
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 
 import image
 from errors import LabError, run
+from topology import Lab
 
 DISK_SECONDS = 300.0
 # As Proxmox VE takes them, which names its own present state `current`.
@@ -85,8 +86,9 @@ def find(folder: Path, name: str) -> Snapshot:
         if one["name"] == name:
             return one
     if not there:
+        taking = Lab(folder.parents[1].name).make("snapshot")
         raise LabError(
-            f"{folder.name} has no snapshot: `make snapshot` takes one, named clean unless SNAPSHOT=... says else"
+            f"{folder.name} has no snapshot: `{taking}` takes one, named clean unless SNAPSHOT=... says else"
         )
     names = ", ".join(one["name"] for one in there)
     raise LabError(f"{folder.name} has no snapshot {name!r}: it has {names}")

@@ -36,7 +36,7 @@ def command_line(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="lab.py", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--lab-id", default="glasslab", help="the lab's name (default: %(default)s)")
+    common.add_argument("--lab-id", default=topology.DEFAULT, help="the lab's name (default: %(default)s)")
     common.add_argument("--check", action="store_true", help="change nothing, say what would be done")
     owned = argparse.ArgumentParser(add_help=False)
     owned.add_argument("--checkout", type=Path, default=CHECKOUT, help="whose lab it is (default: this program's)")
@@ -162,7 +162,7 @@ def do_destroy(lab: topology.Lab, options: argparse.Namespace) -> int:
     if options.text:
         print(f"lab {lab.lab_id}: removed" if present else f"lab {lab.lab_id}: nothing there to remove")
         if image.CACHE.exists():
-            why = "another lab is there" if options.cache else "make destroy CACHE=1 removes it"
+            why = "another lab is there" if options.cache else f"{lab.make('destroy CACHE=1')} removes it"
             print(f"kept: image and wheels in {image.CACHE} ({why}), and the distribution's packages")
         return 0
     return _print({"changed": bool(present or removed), "lab_id": lab.lab_id})
@@ -251,7 +251,7 @@ def do_ns_exec(lab: topology.Lab, options: argparse.Namespace) -> int:
     preflight.root()
     where = netns.path(lab, options.name)
     if not where.exists():
-        raise LabError(f"network namespace {where.name} does not exist: build the lab first (make demo)")
+        raise LabError(f"network namespace {where.name} does not exist: build the lab first ({lab.make('demo')})")
     argv = ["nsenter", f"--net={where}", *_command(options)]
     return subprocess.run(argv, check=False).returncode
 

@@ -32,11 +32,11 @@ def need(lab: Lab, wanted: list[str]) -> None:
     if HYPERVISOR in wanted:
         raise LabError(f"{HYPERVISOR} is the hypervisor: snapshots and successors are its guests' (agent, logs)")
     if not state.alive(lab):
-        raise LabError(f"no lab {lab.lab_id} stands on this machine: `make demo` builds one")
+        raise LabError(f"no lab {lab.lab_id} stands on this machine: `{lab.make('demo')}` builds one")
     for name in wanted:
         marker = lab.machine(name) / "seeded"
         if not marker.exists() and not disks.previous(lab.machine(name)).exists():
-            raise LabError(f"lab {lab.lab_id} has no machine {name} yet: `make demo` goes on with building")
+            raise LabError(f"lab {lab.lab_id} has no machine {name} yet: `{lab.make('demo')}` goes on with building")
 
 
 def settle(lab: Lab) -> None:

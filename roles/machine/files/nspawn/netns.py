@@ -50,7 +50,8 @@ def inside(where: Path) -> Iterator[None]:
     try:
         target = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise LabError(f"network namespace {where.name} does not exist: build the lab first (make demo)") from None
+        first = Lab(where.name.rpartition("-")[0]).make("demo")
+        raise LabError(f"network namespace {where.name} does not exist: build the lab first ({first})") from None
     home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _setns(target)

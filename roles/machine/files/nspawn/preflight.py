@@ -153,7 +153,8 @@ def _names_in_use(lab: Lab) -> str:
         if netns.path(lab, name).exists():
             return (
                 f"network namespace {lab.namespace(name)} exists and no lab of this program is known to have made it: "
-                f"choose another lab_id than {lab.lab_id!r}, or have it removed with: make destroy FORCE=1"
+                f"choose another lab_id than {lab.lab_id!r}, or have it removed with: "
+                f"{lab.make('destroy FORCE=1')}"
             )
     for tree in cgroups.roots():
         where = cgroups.directory(lab, tree)

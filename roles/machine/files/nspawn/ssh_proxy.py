@@ -43,7 +43,8 @@ def main() -> int:
     try:
         connection = connect(sys.argv[1], sys.argv[2])
     except OSError as error:
-        print(f"ssh_proxy: {sys.argv[2]} of lab {sys.argv[1]}: {error}: is the lab up (make demo)?", file=sys.stderr)
+        up = f"make demo LAB_ID={sys.argv[1]}"
+        print(f"ssh_proxy: {sys.argv[2]} of lab {sys.argv[1]}: {error}: is the lab up ({up})?", file=sys.stderr)
         return 1
     with socket.socket(fileno=os.dup(sys.stdout.fileno())) as to_ssh:
         socket.send_fds(to_ssh, [b"\0"], [connection.fileno()])

@@ -99,7 +99,8 @@ def refuse_foreign(lab: Lab, checkout: Path, force: bool) -> None:
     if not force and owner not in (None, str(checkout)) and alive(lab):
         remedy = "use that one, or remove it" if Path(owner).is_dir() else "which is gone: remove it"
         raise LabError(
-            f"lab {lab.lab_id!r} is running and belongs to the checkout {owner}, {remedy} with: make destroy FORCE=1"
+            f"lab {lab.lab_id!r} is running and belongs to the checkout {owner}, {remedy} with: "
+            f"{lab.make('destroy FORCE=1')}"
         )
 
 
@@ -119,7 +120,7 @@ def refuse_unknown(lab: Lab) -> None:
     if found and not found & KNOWN:
         raise LabError(
             f"{lab.state} holds {min(found)!r} and nothing of a lab: move it away, choose another lab_id than "
-            f"{lab.lab_id!r}, or have it removed with: make destroy FORCE=1"
+            f"{lab.lab_id!r}, or have it removed with: {lab.make('destroy FORCE=1')}"
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from errors import LabError
 
+DEFAULT = "glasslab"
 NAMESPACES = ("pve", "agent", "logs", "lan", "otherlab", "internet", "ctl")
 RESOLVER = "203.0.113.53"
 MODEL_ADDRESS = "203.0.113.10"
@@ -136,6 +137,10 @@ class Lab:
     def runtime(self) -> Path:
         """Locks, sockets, the SSH configuration and the running copy of this program."""
         return Path("/run/glasslab") / self.lab_id
+
+    def make(self, words: str) -> str:
+        """`make WORDS` as it is typed for this lab: without its name the default one would be meant."""
+        return f"make {words}" if self.lab_id == DEFAULT else f"make {words} LAB_ID={self.lab_id}"
 
     @property
     def logs(self) -> Path:
