@@ -24,12 +24,18 @@ def switch(name: str) -> bool:
     return value == "1"
 
 
+def number(name: str, default: int, most: int, what: str) -> int:
+    """A whole number from 1 to `most`."""
+    value = text(name, str(default))
+    # By its length first: Python reads no number of thousands of digits.
+    if not (value.isascii() and value.isdigit() and len(value) < 20 and 0 < int(value) <= most):
+        fail(f"{name}={value[:40]!r}: give {what}, 1 to {most}")
+    return int(value)
+
+
 def port(name: str, default: int) -> int:
     """A TCP port."""
-    value = text(name) or str(default)
-    if not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):
-        fail(f"{name}={value!r}: give a port, 1 to 65535")
-    return int(value)
+    return number(name, default, 65535, "a port")
 
 
 def https(name: str, default: str, what: str) -> str:

@@ -120,12 +120,12 @@ def test_make_knows_each_name_that_a_verb_or_a_document_gives() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("value", ["web", "0", "65536", "-1", "²", "8000.0"])
+@pytest.mark.parametrize("value", ["web", "0", "65536", "-1", "²", "8000.0", "9" * 5000])
 def test_a_port_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("WEB_PORT", value)
     with pytest.raises(SystemExit) as ended:
         given.port("WEB_PORT", 8000)
-    assert refused(capsys, ended) == f"glasslab: WEB_PORT={value!r}: give a port, 1 to 65535"
+    assert refused(capsys, ended) == f"glasslab: WEB_PORT={value[:40]!r}: give a port, 1 to 65535"
 
 
 @pytest.mark.parametrize(
@@ -196,3 +196,16 @@ def test_the_proxmox_token_is_taken_as_its_playbook_writes_it(tmp_path: Path) ->
         done = subprocess.run(words, cwd=ROOT / "scripts", env=environment, capture_output=True, text=True, check=False)
         assert said in done.stdout + done.stderr
         assert done.returncode == (2 if "ANSIBLE" in held else 0)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "8785", "1.5", "day", "²", "9" * 5000])
+def test_hours_that_are_none_are_one_line(value: str, tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "LAB_ID": "nosuchlab"}
+    words = [sys.executable, "scripts/flows.py"]
+    for hours, said in ((value, "give whole hours, 1 to 8784"), ("8784", "no lab nosuchlab")):
+        done = subprocess.run(
+            words, cwd=ROOT, env=environment | {"HOURS": hours}, capture_output=True, text=True, check=False
+        )
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 2
+        assert said in line
