@@ -44,7 +44,8 @@ def secret() -> str:
     if written := re.search(r"^machine_proxmox_token_secret: *[\"']?([^\"'\s]+)", found, re.MULTILINE):
         return written[1]
     if not found:
-        fail("no token: give PROXMOX_TOKEN_SECRET_FILE; ansible-playbook playbooks/proxmox_access.yml makes a token")
+        make = "ansible-playbook -i inventories/proxmox playbooks/proxmox_access.yml"
+        fail(f"no token: give PROXMOX_TOKEN_SECRET_FILE; `{make}` writes one to group_vars/all/proxmox_token.yml there")
     return found
 
 
