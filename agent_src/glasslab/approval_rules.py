@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,7 @@ OWN_CLASSES: Final[Mapping[str, str]] = {
     f"{BUILT_IN}/delegate": "read",  # what a delegate calls goes through approvals itself
 }
 ACTIONS: Final = ("run", "ask", "deny")
+_WILD: Final = set("*?[")
 _KEYS: Final = {"tool", "class", "callers", "callers_except", "only", "then", "why"}
 
 
@@ -95,6 +96,18 @@ def read_rules(path: Path) -> list[Rule]:
         return [_rule(number, entry) for number, entry in enumerate(given, start=1)]
     except ValueError as error:
         raise SettingsError(f"APPROVAL_RULES: {path}: {visible_line(str(error))}; see docs/approvals.md") from None
+
+
+def unmatched(rules: Sequence[Rule], known: Mapping[str, Container[str]]) -> str | None:
+    """Return a pattern that names a server or a tool, without wildcards, that is not `known`; None without any.
+
+    It would say nothing, in silence. One with a wildcard may be about what is not there yet.
+    """
+    for pattern in (pattern for rule in rules for pattern in rule.tools):
+        server, _, tool = pattern.partition("/")
+        if not _WILD & set(server) and (server not in known or (not _WILD & set(tool) and tool not in known[server])):
+            return pattern
+    return None
 
 
 def user_ids(entries: Sequence[object]) -> frozenset[int]:

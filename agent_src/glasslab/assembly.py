@@ -7,7 +7,7 @@ from typing import Final
 
 from glasslab import delegate, pins
 from glasslab.agent import Agent
-from glasslab.approval_rules import BUILT_IN, parse_classes
+from glasslab.approval_rules import BUILT_IN, parse_classes, read_rules, unmatched
 from glasslab.keys import KeyFileError
 from glasslab.models import Model
 from glasslab.models.endpoint import Place
@@ -15,7 +15,7 @@ from glasslab.models.providers import make_model as model_at
 from glasslab.recorder import Recorder
 from glasslab.settings import Settings, SettingsError
 from glasslab.toolbox import REQUEST_TIMEOUT, Toolbox, files_server, lab_server
-from glasslab.toolset import PROMPTS, Member, Toolset, plain
+from glasslab.toolset import PROMPTS, Member, Toolset, prefixed
 from glasslab.tooltypes import ServerCommand, ServerUrl
 
 _SHOWN: Final = 20  # names of tools in a message
@@ -39,12 +39,15 @@ def check_names(settings: Settings, lock: pins.Lock) -> None:
     """
     tools = {server: set(entry["tools"]) for server, entry in lock.items() if not server.endswith(PROMPTS)}
     classed = {**tools, BUILT_IN: {delegate.NAME}}
+    places = [f"{server}/{tool}" for server in classed for tool in classed[server]]
     for name in parse_classes(settings.tool_classes):
         server, _, tool = name.partition("/")
         if server not in classed or (tool != "*" and tool not in classed[server]):
-            raise _unknown("TOOL_CLASSES", name, [f"{key}/{tool}" for key in classed for tool in classed[key]])
+            raise _unknown("TOOL_CLASSES", name, places)
+    if settings.approval_rules is not None and (about := unmatched(read_rules(settings.approval_rules), classed)):
+        raise _unknown("APPROVAL_RULES", about, places)
     # A name that several servers have is offered with its server's before it.
-    offered = {name for server in tools for tool in tools[server] for name in (tool, f"{plain(server)}_{tool}")}
+    offered = {name for server in tools for tool in tools[server] for name in (tool, prefixed(server, tool))}
     for name in (settings.delegate_tools or "").split(","):
         if name and name not in offered:
             raise _unknown("DELEGATE_TOOLS", name, [tool for server in tools for tool in tools[server]])

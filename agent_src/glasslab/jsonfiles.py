@@ -37,10 +37,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_bounded(path: Path, most: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat_result]:
-    """Return what is in a file, a pipe or a device, and what it is. Raises OSError; ValueError beyond the bounds."""
+def read_bounded(path: Path, most: int = MAX_FILE_BYTES, *, secret: bool = False) -> bytes:
+    """Return what is in a file, a pipe or a device.
+
+    Raises OSError; ValueError beyond the bounds, and for a file that anybody may write, or, when it is `secret`, read.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
+        _check_mode(descriptor, secret)
         data, deadline = b"", time.monotonic() + PIPE_SECONDS
         ready = select.poll()
         ready.register(descriptor, select.POLLIN)
@@ -49,25 +53,33 @@ def read_bounded(path: Path, most: int = MAX_FILE_BYTES) -> tuple[bytes, os.stat
                 raise ValueError(f"is a pipe that did not end within {PIPE_SECONDS:g} s; give a file")
             piece = os.read(descriptor, most + 1 - len(data))
             if not piece:
-                return data, os.fstat(descriptor)
+                return data
             data += piece
     finally:
         os.close(descriptor)
     raise ValueError(f"is larger than {most} bytes; give the file that is meant")
 
 
+def _check_mode(descriptor: int, secret: bool) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        return
+    if mode & stat.S_IWOTH:
+        raise ValueError("may be written by anybody; chmod o-w it")
+    # Containers mount their secrets read-only and readable by all: nobody could change that from the inside, and those
+    # who are there are one program.
+    if secret and mode & stat.S_IROTH and not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        raise ValueError("may be read by anybody; chmod o-r it")
+
+
 def read_text(path: Path, what: str, *, secret: bool) -> str:
     """Return a file's text. Raises ValueError as `read_object` does."""
     try:
-        data, found = read_bounded(path)
+        data = read_bounded(path, secret=secret)
     except OSError as error:
         raise ValueError(f"{what} cannot be read ({error.strerror}); give a readable file") from None
     except ValueError as error:
         raise ValueError(f"{what} {error}") from None
-    if stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IWOTH:
-        raise ValueError(f"{what}: anybody may write it; chmod o-w it")
-    if secret and stat.S_ISREG(found.st_mode) and found.st_mode & stat.S_IROTH:
-        raise ValueError(f"{what}: anybody may read it; chmod o-r it")
     try:
         return data.decode()
     except UnicodeDecodeError:

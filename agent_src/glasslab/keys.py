@@ -32,12 +32,15 @@ def load_signing_key(path: Path, *, make: bool) -> Ed25519PrivateKey:
     try:
         if make and not path.exists():
             _make_key_pair(path)
-        key = load_pem_private_key(read_bounded(path, MAX_KEY_BYTES)[0], password=None)
+        pem = _read(f"signing key {path}", path, secret=True)
+        key = load_pem_private_key(pem, password=None)
         if make and isinstance(key, Ed25519PrivateKey) and not path.with_suffix(".pub").exists():
             with suppress(OSError):  # of a key that was there before: `verify` says what it lacks
                 _write_public(path, key)
     except OSError as error:
         raise KeyFileError(f"signing key {path}: {error.strerror}; give a readable Ed25519 key in PEM form") from None
+    except KeyFileError:
+        raise
     except (ValueError, TypeError):
         raise KeyFileError(f"signing key {path} is no PEM private key; make one with openssl genpkey") from None
     if not isinstance(key, Ed25519PrivateKey):
@@ -67,15 +70,24 @@ def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
     keys: dict[str, Ed25519PublicKey] = {}
     for file in files:
         try:
-            key = load_pem_public_key(read_bounded(file, MAX_KEY_BYTES)[0])
+            key = load_pem_public_key(_read(f"VERIFY_KEYS: {file}", file, secret=False))
         except OSError as error:
             raise KeyFileError(f"VERIFY_KEYS: {file}: {error.strerror}; give a folder of WRITER.pub files") from None
+        except KeyFileError:
+            raise
         except ValueError:
             raise KeyFileError(f"VERIFY_KEYS: {file} is no PEM public key; copy the writer's .pub file") from None
         if not isinstance(key, Ed25519PublicKey):
             raise KeyFileError(f"VERIFY_KEYS: {file} is not Ed25519; copy the writer's .pub file")
         keys[file.stem] = key
     return keys
+
+
+def _read(what: str, path: Path, *, secret: bool) -> bytes:
+    try:
+        return read_bounded(path, MAX_KEY_BYTES, secret=secret)
+    except ValueError as error:
+        raise KeyFileError(f"{what} {error}") from None
 
 
 def _make_key_pair(path: Path) -> None:

@@ -25,17 +25,24 @@ _OAUTH: Final = {"credentialsFile", "issuer"}
 
 @dataclass(frozen=True)
 class NamedServer:
-    """A tool server, the name that the lock and a prefix know it by, and the files it is started from."""
+    """A tool server, the name that the lock and a prefix know it by, and the files it is started from.
+
+    `secrets` tells whether its entry itself holds what looks like one.
+    """
 
     name: str
     server: ServerCommand | ServerUrl
     files: list[Path] = field(default_factory=list)
+    secrets: bool = False
 
 
 def read_servers(path: Path) -> list[NamedServer]:
     """Return the servers that a file names, in its order. Raises SettingsError, one line for the first problem."""
     try:
-        return _servers(read_object(path, "the file"))
+        found = _servers(read_object(path, "the file"))
+        if any(item.secrets for item in found):
+            read_text(path, "the file, which holds secrets,", secret=True)
+        return found
     except (OSError, ValueError) as error:
         raise SettingsError(f"MCP_SERVERS: {path}: {visible_line(str(error))}") from None
 
@@ -71,8 +78,8 @@ def _stdio(name: str, entry: Mapping[str, Any]) -> NamedServer:
         raise ValueError(f"has the command {command[:200]!r}, which is not found; install it, or give its whole path")
     files = [Path(program).resolve(), *(Path(arg).absolute() for arg in args if _is_file(arg))]
     files += [expanded(item).absolute() for item in listed]
-    environment = _texts(entry, "env")
-    return NamedServer(name, ServerCommand(program, tuple(args), environment), list(dict.fromkeys(files)))
+    server = ServerCommand(program, tuple(args), _texts(entry, "env"))
+    return NamedServer(name, server, list(dict.fromkeys(files)), bool(server.secrets))
 
 
 def _http(name: str, entry: Mapping[str, Any]) -> NamedServer:
@@ -83,13 +90,14 @@ def _http(name: str, entry: Mapping[str, Any]) -> NamedServer:
     for header, value in headers.items():
         if not _HEADER.fullmatch(header) or not (value.isascii() and value.isprintable()):
             raise ValueError(f"has a header {header[:60]!r} that no request can carry")
+    secrets = bool(ServerUrl(url, headers).secrets)
     if "bearerTokenFile" in entry:
         if "oauth" in entry or any(header.lower() == "authorization" for header in headers):
             raise ValueError('has two ways to authorize; keep one of "bearerTokenFile", "oauth" and the header')
-        headers["Authorization"] = f"Bearer {_token(_path(entry, 'bearerTokenFile'))}"
+        headers = headers | {"Authorization": f"Bearer {_token(_path(entry, 'bearerTokenFile'))}"}
     oauth = _oauth(entry["oauth"]) if "oauth" in entry else None
     ca = _ca_file(entry) if "caFile" in entry else None
-    return NamedServer(name, ServerUrl(url, headers, oauth, ca))
+    return NamedServer(name, ServerUrl(url, headers, oauth, ca), secrets=secrets)
 
 
 def _oauth(entry: object) -> OAuthClient:

@@ -45,6 +45,12 @@ PERSONAL: Final[Mapping[str, re.Pattern[str]]] = {
     }.items()
 }
 KNOWN: Final = "configured_secret"
+# What a name says of its value, where a word ends there: API_KEY and --token, and not AUTHOR or KEYBOARD.
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:auth(?:orization)?|bearer|cookie|cred(?:ential)?|dsn|key|pass(?:wd|word|phrase|code)?|pat|pin|pwd|secret|"
+    r"session|signature|token)s?(?![a-z])"
+)
+_MACHINE_MADE: Final = re.compile(r"(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16,}")
 _PLACEHOLDER: Final = re.compile(
     r"(?i)^[\W_]*(?:x+|\*+|\.+|-+|_+|redacted.*|\[redacted.*|your.*|my.*|some.*|example.*|change_?me.*|placeholder.*|"
     r"\$.*|%.*|<.*|env.*|os\..*|secret.*|password.*|token.*|none|null|true|false)[\W_]*$"
@@ -93,6 +99,11 @@ def redact(text: str, findings: Sequence[Finding]) -> str:
         parts += [text[position : finding.start], f"[redacted: {finding.rule}]"]
         position = finding.end
     return "".join([*parts, text[position:]])
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a value that is given under this name (of a variable, a header, an option) is one to keep to oneself."""
+    return bool(_SECRET_NAME.search(name) or _MACHINE_MADE.search(value) or secrets_in(value))
 
 
 def redacted(text: str, known: Iterable[str]) -> str:

@@ -71,8 +71,7 @@ class _TextSource(PydanticBaseSettingsSource):
 
 def _read_secret(name: str, path: str) -> str:
     try:
-        data, _ = read_bounded(expanded(path), MAX_SECRET_BYTES)  # a pipe is fine here
-        return data.decode().strip()
+        return read_bounded(expanded(path), MAX_SECRET_BYTES, secret=True).decode().strip()  # a pipe is fine here
     except OSError as error:
         raise SettingsError(f"{name}: cannot read {path} ({error.strerror}); give a readable file") from None
     except UnicodeDecodeError:
@@ -254,5 +253,6 @@ def _lines(cls: type[BaseSettings], error: ValidationError) -> list[str]:
 def _shown(value: object) -> str:
     """Return a wrong value for a message, without what a URL may hold of secrets: user, password, query."""
     text = repr(str(value) if isinstance(value, Path) else value)
-    text = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-    return re.sub(r"[?#][^'\"]*", "?...", re.sub(r"//[^/]*@", "//...@", text)) if "://" in text else text
+    if "://" in text:  # before it is cut: what ends a password may lie beyond the cut
+        text = re.sub(r"[?#][^'\"]*", "?...", re.sub(r"//.*@", "//...@", text))
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -67,7 +67,7 @@ class Toolbox:
         """`server` is a command, an address, or `unix:PATH`; `revision` auto or MCP's; `timeout` seconds a request."""
         if isinstance(server, str) and not server.startswith("unix:/"):
             raise ToolServerError(f"MCP_SERVER {server!r} is not understood: use stdio or unix:/PATH/OF/SOCKET")
-        self._server = server
+        self._server = server.of_one_connection() if isinstance(server, ServerUrl) else server
         self._revision = revision
         self._timeout = timeout
         self._max_result_bytes = max_result_bytes
@@ -218,7 +218,9 @@ class Toolbox:
 
     def _timed(self, meta: Mapping[str, Any], ask: Callable[[HostSession], Awaitable[ToolResult]]) -> ToolResult:
         began = time.monotonic()
-        return replace(self._ask(meta, ask), duration_ms=round((time.monotonic() - began) * 1000, 3))
+        result = self._ask(meta, ask)
+        text = redacted(result.text, self.secrets) if result.is_error else result.text
+        return replace(result, text=text, duration_ms=round((time.monotonic() - began) * 1000, 3))
 
     def _ask[T](self, meta: Mapping[str, Any], ask: Callable[[HostSession], Awaitable[T]]) -> T:
         portal, session = self._portal, self._session  # a close in another thread takes them away meanwhile

@@ -91,6 +91,7 @@ class Toolset:
         servers = []
         for member in self.members:
             with _named(member):
+                member.tools.start()  # here: a child may end with the thread that started it (PR_SET_PDEATHSIG)
                 server = waited(partial(member.tools.connect, {} if member.key else meta), self.look)
             servers.append(replace(server, key=member.key, meta={}) if member.key else server)
         return servers
@@ -115,7 +116,7 @@ class Toolset:
         for member, server in zip(self.members, servers, strict=True):
             for definition in server.definitions:
                 name = name_of(definition)
-                shown = name if count[name] == 1 else f"{plain(server.key or server.name)}_{name}"[:_MAX_NAME]
+                shown = name if count[name] == 1 else prefixed(server.pinned_as, name)
                 number = 2
                 while shown in offered or (shown != name and shown in count):
                     shown = f"{shown[: _MAX_NAME - 4]}_{number}"
@@ -189,6 +190,6 @@ def _named(member: Member) -> Iterator[None]:
         raise ToolServerError(text, again=error.again, retry_after=error.retry_after) from error
 
 
-def plain(name: str) -> str:
-    """Return a server's name as it stands before a tool's."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:32]
+def prefixed(server: str, tool: str) -> str:
+    """Return the name that a tool is offered by where several servers have one of its name."""
+    return f"{re.sub(r'[^a-zA-Z0-9_-]', '_', server)[:32]}_{tool}"[:_MAX_NAME]

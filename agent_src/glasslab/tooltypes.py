@@ -1,11 +1,15 @@
 """What the toolbox gives back: results, what a server said of itself, and the two ways in which it fails."""
 
+import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
+from urllib.parse import parse_qsl, quote_plus, urlsplit
 
 from glasslab.guardrails import visible_line
+from glasslab.sensitive import looks_secret
 
 MAX_RESULT_BYTES: Final = 100_000  # 20,000 characters of four bytes each pass uncut
 _SHOWN: Final = 500
@@ -44,12 +48,18 @@ class OAuthClient:
     issuer: str
     tokens: list[str] = field(default_factory=list, repr=False, compare=False)  # those that it got, as they come
 
+    @property
+    def secrets(self) -> list[str]:
+        """The secret, as it is and as a header carries it, and the tokens."""
+        pair = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
+        return [self.client_secret, base64.b64encode(pair.encode()).decode(), *self.tokens]
+
 
 @dataclass(frozen=True)
 class ServerCommand:
     """A tool server to start as a child. `env` is all it gets beside a few harmless variables; no model key in it.
 
-    `secret` names those of `env` that no message may quote; None are all of them.
+    `secret` names those of `env` that no message may quote; None: those of `env` and `args` that look like secrets.
     """
 
     command: str
@@ -60,7 +70,18 @@ class ServerCommand:
     @property
     def secrets(self) -> list[str]:
         """What no message may quote."""
-        return [value for name, value in self.env.items() if self.secret is None or name in self.secret]
+        if self.secret is not None:
+            return [self.env[name] for name in self.secret if name in self.env]
+        given = [*self.env.items(), *(_option(*pair) for pair in pairwise(["", *self.args]))]
+        return [value for name, value in given if value and looks_secret(name, value)]
+
+
+def _option(before: str, arg: str) -> tuple[str, str]:
+    """Return an argument's name and value, `--name=value` or `--name value`; without a name of its own an empty one."""
+    name, equals, value = arg.partition("=")
+    if equals and name.strip("-").replace("-", "_").isidentifier():
+        return name, value
+    return before if before.startswith("-") and "=" not in before else "", arg
 
 
 @dataclass(frozen=True)
@@ -74,9 +95,14 @@ class ServerUrl:
 
     @property
     def secrets(self) -> list[str]:
-        """What no message may quote: the headers' values, with and without what stands before a token, and OAuth's."""
-        values = [part for value in self.headers.values() for part in (value, value.rpartition(" ")[2])]
-        return [*values, *([self.oauth.client_secret, *self.oauth.tokens] if self.oauth else [])]
+        """What no message may quote: of headers and query what looks like a secret, without a scheme too; OAuth's."""
+        given = [*self.headers.items(), *parse_qsl(urlsplit(self.url).query)]
+        found = [value for name, value in given if looks_secret(name, value)]
+        return [*found, *(value.rpartition(" ")[2] for value in found), *(self.oauth.secrets if self.oauth else [])]
+
+    def of_one_connection(self) -> Self:
+        """Return the same with tokens of its own: a service would gather those of all its sessions."""
+        return replace(self, oauth=replace(self.oauth, tokens=[])) if self.oauth else self
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import anyio
 import httpx2
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.streamable_http import streamable_http_client
@@ -19,6 +20,7 @@ from glasslab.models.retries import retry_after
 from glasslab.tls import client_context
 from glasslab.tooltypes import OAuthClient, ServerUrl
 
+_CLOSE_SECONDS: Final = 1.0  # for the goodbye to a server, with whatever it takes to be let say it
 _AGAIN: Final = (408, 409, 425, 429)  # and 5xx: HTTP statuses that may pass
 
 
@@ -73,11 +75,17 @@ class _Bounded(httpx2.AsyncHTTPTransport):
         self._max_bytes = max_bytes
         self.problem, self.again = "", False
         self.retry_after: float | None = None
+        self._until: float | None = None  # when all has to be over, once the connection is being closed
+
+    def end_soon(self) -> None:
+        """Give all that is still to be sent _CLOSE_SECONDS, and do not read what is answered."""
+        self._until = anyio.current_time() + _CLOSE_SECONDS
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         request.headers["Accept-Encoding"] = "identity"
         try:
-            response = await super().handle_async_request(request)
+            with anyio.fail_after(None if self._until is None else max(0.0, self._until - anyio.current_time())):
+                response = await super().handle_async_request(request)
         except httpx2.TransportError as error:
             self.problem, self.again = f"{request.url.host}: {error or type(error).__name__}", True
             raise
@@ -92,6 +100,10 @@ class _Bounded(httpx2.AsyncHTTPTransport):
         if response.headers.get("Content-Encoding", "identity") != "identity":
             await inner.aclose()
             raise self.too_large("the answer is compressed, which was not asked for", request)
+        if self._until is not None:
+            await inner.aclose()
+            response.stream = httpx2.ByteStream(b"")
+            return response
         response.stream = _Stream(inner, self, request)
         return response
 
@@ -158,7 +170,10 @@ async def http_wire(server: ServerUrl, *, timeout: float, max_bytes: int) -> Asy
         trust_env=False,
     )
     async with client, streamable_http_client(server.url, http_client=client, max_sse_event_size=max_bytes) as streams:
-        yield HttpWire(streams[0], streams[1], below)
+        try:
+            yield HttpWire(streams[0], streams[1], below)
+        finally:
+            below.end_soon()
 
 
 def _authorization(url: str, oauth: OAuthClient | None) -> httpx2.Auth | None:

@@ -145,6 +145,10 @@ def call(request: dict[str, Any], params: dict[str, Any]) -> None:
             time.sleep(60)
         case "tells":
             refuse(request, -32603, f"what is {sys.argv[-1]}?")
+        case "owns up":
+            refuse(request, -32602, f"not with {sys.argv[-1]}")
+        case "repeats":
+            say(request, text(f"failed with {sys.argv[-1]}", isError=True))
         case "dies":
             sys.exit("fake: gone at once")
         case "stubborn":

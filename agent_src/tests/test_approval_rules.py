@@ -163,7 +163,7 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "rules.json"
     path.write_text('{"rules": []}')
     path.chmod(0o666)
-    with pytest.raises(SettingsError, match="anybody may write it"):
+    with pytest.raises(SettingsError, match="may be written by anybody"):
         read_rules(path)
 
 

@@ -99,7 +99,7 @@ BAD = [
     ({"a": {**HTTP, "headers": {"X:": "a"}}}, "a header 'X:' that no request can carry"),
     ({"a": {**HTTP, "bearerTokenFile": "HERE/nothing"}}, "cannot be read (No such file"),
     ({"a": {**HTTP, "bearerTokenFile": "HERE/empty"}}, "holds no token"),
-    ({"a": {**HTTP, "bearerTokenFile": "HERE/open"}}, "anybody may read it; chmod o-r it"),
+    ({"a": {**HTTP, "bearerTokenFile": "HERE/open"}}, "may be read by anybody; chmod o-r it"),
     ({"a": {**HTTP, "bearerTokenFile": "HERE/token", "oauth": OAUTH}}, "two ways to authorize"),
     ({"a": {**HTTP, "caFile": "HERE/nothing"}}, "CA file"),
     ({"a": {**HTTP, "caFile": "HERE/no-ca.pem"}}, "no-ca.pem', which holds no certificate"),
@@ -146,7 +146,27 @@ def test_a_file_that_is_none(folder: Path, text: str, words: str) -> None:
 
 
 def test_a_file_that_anybody_may_write_is_refused(folder: Path) -> None:
-    with pytest.raises(SettingsError, match="anybody may write it"):
+    with pytest.raises(SettingsError, match="may be written by anybody"):
         read(folder, {"a": HTTP}, mode=0o666)
     with pytest.raises(SettingsError, match="No such file"):
         read_servers(folder / "nothing.json")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "sh", "env": {"API_KEY": "hunter22"}},
+        {"command": "sh", "args": ["--token=hunter22"]},
+        {**HTTP, "headers": {"Authorization": "Bearer hunter22"}},
+        {"url": "https://h.example/mcp?key=hunter22"},
+    ],
+)
+def test_a_file_with_a_secret_in_it_is_one_that_not_everybody_may_read(folder: Path, entry: dict[str, Any]) -> None:
+    assert read(folder, {"a": entry}, mode=0o640)
+    with pytest.raises(SettingsError, match="the file, which holds secrets, may be read by anybody; chmod o-r it"):
+        read(folder, {"a": entry}, mode=0o644)
+
+
+def test_a_file_without_any_may_be_read_by_everybody(folder: Path) -> None:
+    command = {"command": "sh", "args": ["--units", "si"], "env": {"CITY": "Copenhagen"}}
+    assert len(read(folder, {"a": command, "b": {**HTTP, "bearerTokenFile": "HERE/token"}}, mode=0o644)) == 2

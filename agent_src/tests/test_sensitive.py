@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glasslab import samples
-from glasslab.sensitive import KNOWN, PERSONAL, SECRETS, Finding, personal_data_in, redact, redacted, secrets_in
+from glasslab.sensitive import (
+    KNOWN,
+    PERSONAL,
+    SECRETS,
+    Finding,
+    looks_secret,
+    personal_data_in,
+    redact,
+    redacted,
+    secrets_in,
+)
 from soak import examples
 
 # Put together here, so that no scanner of repositories takes them for real.
@@ -86,6 +96,25 @@ def test_in_ordinary_texts_nothing_is_found(text: str) -> None:
 def test_in_the_samples_nothing_is_found() -> None:
     for document in (Path(samples.__file__).parent / "documents").iterdir():
         assert secrets_in(document.read_text()) == personal_data_in(document.read_text()) == [], document
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        *(
+            (name, "hunter22", True)
+            for name in ("API_KEY", "--token", "Authorization", "X-Api-Keys", "PGPASSWORD", "pwd")
+        ),
+        *((name, "Copenhagen", False) for name in ("CITY", "AUTHOR", "KEYBOARD", "PASSAGE", "--units", "")),
+        *(("X", value, True) for value in ("0123456789abcdef", f"v{'1' * 15}", SECRET_TEXTS["url_password"])),
+        *(
+            ("X", value, False)
+            for value in ("0123456789012345", "abcdefghijklmnop", "/srv/docs1", "gpt-5.6-luna-preview")
+        ),
+    ],
+)
+def test_a_value_is_a_secret_by_its_name_or_its_looks(name: str, value: str, secret: bool) -> None:
+    assert looks_secret(name, value) is secret
 
 
 def test_every_rule_has_its_text() -> None:

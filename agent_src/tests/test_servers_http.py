@@ -215,8 +215,8 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path, more: dict[str, Any],
         ("short", 0o600, "holds no token of at least 16 characters; make one: openssl rand -hex 32"),
         ("two words of a token", 0o600, "holds no token"),
         ("", 0o600, "holds no token"),
-        (TOKEN, 0o644, "anybody may read it; chmod o-r it"),
-        (TOKEN, 0o602, "anybody may write it"),
+        (TOKEN, 0o644, "may be read by anybody; chmod o-r it"),
+        (TOKEN, 0o602, "may be written by anybody"),
     ],
 )
 def test_a_token_file_that_is_none_is_refused(tmp_path: Path, content: str, mode: int, words: str) -> None:

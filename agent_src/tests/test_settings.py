@@ -1,11 +1,13 @@
 """Settings: their places and order, secrets from files, and one clear line for each thing that is wrong."""
 
+import json
 import os
 import re
 import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from pydantic import SecretStr
 
+from agent_lab import LIST, StubTools
 from conftest import Certificates
-from glasslab.assembly import agent_from_settings
+from glasslab.assembly import agent_from_settings, check_names
 from glasslab.keys import KeyFileError, load_public_keys, load_signing_key
 from glasslab.settings import SearchSettings, ServerSettings, Settings, SettingsError, VerifierSettings
 from glasslab.settings_sources import ALIASES, is_secret
+from glasslab.toolset import Member, Toolset
+from glasslab.tooltypes import ServerInfo
 
 EXAMPLE = Path(__file__).parent.parent / "env.example"
 GOOD = {"HEC_URL": "https://127.0.0.1:8088", "HEC_TOKEN": "agent-token", "HEC_TOKEN_MCP": "mcp-token"}
@@ -36,6 +41,7 @@ def give(environment: pytest.MonkeyPatch, values: Mapping[str, str]) -> None:
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
     return path
 
 
@@ -131,6 +137,8 @@ BAD = [
     ({"HEC_URL": "https://u:p@log:8088"}, "holds a user"),
     ({"MODEL_BASE_URL": "https://u:geheim@m/v1"}, "MODEL_BASE_URL: 'https://...@m/v1' holds a user"),
     ({"MODEL_BASE_URL": "https://m/v1?key=geheim"}, "MODEL_BASE_URL: 'https://m/v1?...' holds a user"),
+    ({"HEC_URL": f"https://u:{'geheim' * 99}@log:8088"}, "HEC_URL: 'https://...@log:8088' holds a user"),
+    ({"HEC_URL": "https://u:ge/heim@log:8088"}, "HEC_URL: 'https://...@log:8088' is no http(s) URL"),
     ({"HEC_CA": "/dev/zero"}, "HEC_CA: '/dev/zero' is no regular file"),
     ({"HEC_CA": "~nobody-here/ca"}, "HEC_CA: '~nobody-here/ca' names a home folder that nobody knows"),
     ({"MODEL_API_KEY_FILE": "~nobody-here/key"}, "MODEL_API_KEY_FILE: '~nobody-here/key' names a home folder"),
@@ -195,6 +203,10 @@ def test_what_is_wrong_is_one_line_that_names_it(
         assert values["HEC_TOKEN"].strip() not in found[0] or not values["HEC_TOKEN"].strip()
 
 
+def rules_about(*tools: str) -> str:
+    return json.dumps({"rules": [{"tool": tool, "then": "ask"} for tool in tools]})
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -208,16 +220,34 @@ def test_what_is_wrong_is_one_line_that_names_it(
             "DELEGATE_TOOLS: 'read_fil' is no tool of the lock, which has get_c",
         ),
         ({"DELEGATE_TOOLS": "delegate"}, "DELEGATE_TOOLS: 'delegate' is no tool of the lock"),
+        ({"APPROVAL_RULES": "lab-outbx/*"}, "APPROVAL_RULES: 'lab-outbx/*' is no tool of the lock, which has (agent)/"),
+        ({"APPROVAL_RULES": "lab-outbox/send"}, "APPROVAL_RULES: 'lab-outbox/send' is no tool of the lock"),
+        ({"APPROVAL_RULES": "send_message"}, "APPROVAL_RULES: 'send_message' is no tool of the lock"),
     ],
 )
 def test_a_tool_that_nothing_has_is_named(
-    environment: pytest.MonkeyPatch, values: Mapping[str, str], expected: str
+    environment: pytest.MonkeyPatch, clean_home: Path, values: Mapping[str, str], expected: str
 ) -> None:
-    give(environment, {**GOOD, **values})
+    rules = write(clean_home / "rules.json", rules_about("*/read*", *values.values()))
+    give(environment, {**GOOD, **values} | ({"APPROVAL_RULES": str(rules)} if "APPROVAL_RULES" in values else {}))
     with pytest.raises(SettingsError) as caught:
         agent_from_settings()
     assert str(caught.value).startswith(expected)
     assert "; correct it, or pin first" in str(caught.value)
+
+
+def test_a_name_that_is_offered_shortened_may_be_named(environment: pytest.MonkeyPatch) -> None:
+    long = "t" * 62
+    tools = Toolset([Member(StubTools(), key) for key in ("one", "two")])
+    listed = [{**LIST, "name": long}]
+    shown = list(
+        tools.offer([ServerInfo("", key, "", {}, None, listed, "initialize", key=key) for key in ("one", "two")])
+    )
+    give(environment, {**GOOD, "DELEGATE_TOOLS": ",".join(shown)})
+    lock = {key: {"tools": {long: "0"}} for key in ("one", "two")}
+    check_names(Settings.load(), lock)
+    with pytest.raises(SettingsError, match=f"'{shown[1]}' is no tool of the lock"):
+        check_names(Settings.load(), {"one": lock["one"]})
 
 
 def test_tools_that_there_are_may_be_named(environment: pytest.MonkeyPatch) -> None:
@@ -386,10 +416,51 @@ def test_a_public_half_that_is_missing_is_made_again(clean_home: Path) -> None:
 
 
 def test_a_key_without_an_end_is_refused() -> None:
-    with pytest.raises(KeyFileError, match="/dev/zero is no PEM private key"):
+    with pytest.raises(KeyFileError, match=r"^signing key /dev/zero is larger than 65536 bytes"):
         load_signing_key(Path("/dev/zero"), make=False)
-    with pytest.raises(KeyFileError, match="/dev/zero is no PEM public key"):
+    with pytest.raises(KeyFileError, match=r"^VERIFY_KEYS: /dev/zero is larger than 65536 bytes"):
         load_public_keys(Path("/dev/zero"))
+
+
+def test_a_secret_that_others_could_read_or_write_is_refused(environment: pytest.MonkeyPatch, clean_home: Path) -> None:
+    file = write(clean_home / "token", "agent-token")
+    pem = clean_home / "state/agent.pem"
+    load_signing_key(pem, make=True)
+    give(environment, {**GOOD, "HEC_TOKEN": "", "HEC_TOKEN_FILE": str(file), "SIGNING_KEY_FILE": str(pem)})
+    for mode in (0o600, 0o400, 0o640, 0o440):  # a group may: credentials of systemd and of Kubernetes are such
+        file.chmod(mode)
+        pem.chmod(mode)
+        assert Settings.load().key()
+    for mode, why in ((0o604, "read by anybody; chmod o-r"), (0o602, "written by anybody; chmod o-w")):
+        pem.chmod(mode)
+        with pytest.raises(KeyFileError, match=f"^signing key {pem} may be {why} it$"):
+            Settings.load().key()
+        file.chmod(mode)
+        assert lines() == (f"HEC_TOKEN_FILE: '{file}' may be {why} it",)
+        file.chmod(0o600)
+
+
+def test_a_secret_on_a_read_only_mount_may_be_readable_as_containers_have_it(
+    environment: pytest.MonkeyPatch, clean_home: Path
+) -> None:
+    file = write(clean_home / "token", "agent-token")
+    file.chmod(0o444)
+    real = os.fstatvfs
+    flags = {"f_flag": os.ST_RDONLY | os.ST_NOSUID}
+    environment.setattr("os.fstatvfs", lambda descriptor: SimpleNamespace(real=real(descriptor), **flags))
+    give(environment, {**GOOD, "HEC_TOKEN": "", "HEC_TOKEN_FILE": str(file)})
+    assert Settings.load().hec_token == SecretStr("agent-token")
+    file.chmod(0o446)
+    assert lines() == (f"HEC_TOKEN_FILE: '{file}' may be written by anybody; chmod o-w it",)
+
+
+def test_a_public_key_that_anybody_may_write_is_none_to_verify_with(clean_home: Path) -> None:
+    pem = clean_home / "state/agent.pem"
+    load_signing_key(pem, make=True)
+    assert load_public_keys(pem.parent).keys() == {"agent"}
+    pem.with_suffix(".pub").chmod(0o666)
+    with pytest.raises(KeyFileError, match=r"^VERIFY_KEYS: .*/agent\.pub may be written by anybody; chmod o-w it$"):
+        load_public_keys(pem.parent)
 
 
 def test_a_pipe_is_read_to_its_end_and_not_waited_for_for_ever(
@@ -410,6 +481,7 @@ def test_a_key_of_another_kind_is_refused(clean_home: Path) -> None:
     path = clean_home / "key.pem"
     other = generate_private_key(SECP256R1())
     path.write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    path.chmod(0o600)
     with pytest.raises(KeyFileError, match="is not Ed25519"):
         load_signing_key(path, make=False)
     path.write_text("no key")

@@ -21,7 +21,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
 from glasslab.toolbox import ServerCommand, Toolbox, files_server
-from glasslab.tooltypes import ToolServerError
+from glasslab.toolset import Member, Toolset
+from glasslab.tooltypes import ServerUrl, ToolServerError
 from glasslab.transports import Wire
 from hec_stub import HecStub
 from tool_servers import children, eventually, make_documents, meta, open_descriptors, server_env
@@ -295,6 +296,34 @@ def test_what_a_server_was_given_is_in_no_error_of_it(tool: str) -> None:
     assert secret not in str(caught.value)
     assert ("[redacted: configured_secret]" in str(caught.value)) == (tool == "tells")
     assert secret not in repr(replace(command, env={"KEY": secret}))
+
+
+def test_a_server_that_ends_with_the_thread_that_started_it_lives_as_long_as_its_session() -> None:
+    dies = "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGKILL)"  # as bwrap --die-with-parent does
+    with Toolset([Member(Toolbox(replace(FAKE_COMMAND, args=("-c", f"{dies}; {RUN}")), timeout=20), "fake")]) as tools:
+        servers = tools.connect({})
+        assert tools.list_again(servers, {}) == servers
+
+
+@pytest.mark.parametrize("tool", ["owns up", "repeats"])
+def test_nor_in_a_result_that_is_an_error(tool: str) -> None:
+    secret = "given-to-this-server"
+    command = ServerCommand(sys.executable, ("-c", f"import os, sys; sys.argv = ['', os.environ['KEY']]; {RUN}"))
+    with Toolbox(replace(command, env={"KEY": secret}), timeout=5) as box:
+        box.connect(meta())
+        result = box.call(tool, {}, meta())
+    assert result.is_error
+    assert result.text.endswith("with [redacted: configured_secret]")
+
+
+def test_what_only_sets_a_server_up_is_no_secret() -> None:
+    plain = {"CITY": "Copenhagen", "AUTHOR": "Jane Austen", "ROOT": "/srv/documents", "MODEL": "gpt-5.6-luna-preview"}
+    args = ("--units", "metric-system", "server.py", "--api-key", "an-option's", "--token=an-equals", "documents")
+    command = ServerCommand("x", args, {**plain, "API_KEY": "a-variable's", "X": "0123456789abcdef"})
+    assert command.secrets == ["a-variable's", "0123456789abcdef", "an-option's", "an-equals"]
+    headers = {"Accept-Language": "English and Danish", "Authorization": "Bearer a-header's", "X-Api-Key": "another's"}
+    server = ServerUrl("https://h.example/mcp?lang=English&key=the-query's", headers)
+    assert set(server.secrets) == {"Bearer a-header's", "a-header's", "another's", "the-query's"}
 
 
 def test_the_labs_own_server_may_be_quoted_but_for_its_token() -> None:

@@ -126,6 +126,9 @@ class Double(BaseHTTPRequestHandler):
             self.answer(405, {})
 
     def do_DELETE(self) -> None:
+        if self.server.silent is not None and self.server.silent.wait(20):
+            return
+        self.server.asked.append("DELETE")
         self.answer(200, {})
 
     def do_POST(self) -> None:
@@ -149,8 +152,8 @@ class Double(BaseHTTPRequestHandler):
         if request["method"] == "initialize":
             server = {"name": "double", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server}
-        else:
-            result = {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "x-unknown": 1}]}
+            return self.answer(200, {"jsonrpc": "2.0", "id": request["id"], "result": result}, Mcp_Session_Id="s")
+        result = {"tools": [{"name": "t", "inputSchema": {"type": "object"}, "x-unknown": 1}]}
         return self.answer(200, {"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 
@@ -166,6 +169,7 @@ class DoubleServer(ThreadingHTTPServer):
         self.names: str | None = None
         self.redirects: str | None = None
         self.says: str | None = None
+        self.silent: threading.Event | None = None  # a goodbye is not answered before
 
 
 @contextmanager
@@ -197,10 +201,32 @@ def test_client_credentials_get_a_token_from_the_issuer() -> None:
 def test_the_token_that_was_got_is_in_no_error() -> None:
     with double() as server, Toolbox(oauth(server), revision="2025-11-25", timeout=10) as box:
         box.connect({})
-        server.says = f"not with {TOKEN}"
-        with pytest.raises(ToolServerError, match="not with") as told:
-            box.list_tools({})
-        assert TOKEN not in str(told.value)
+        for secret in (TOKEN, *server.credentials):
+            server.says = f"not with {secret}"
+            with pytest.raises(ToolServerError, match="not with") as told:
+                box.list_tools({})
+            assert secret.removeprefix("Basic ") not in str(told.value)
+
+
+def test_each_session_has_the_tokens_that_it_got() -> None:
+    with double() as server:
+        place = oauth(server)
+        for _ in range(3):
+            with Toolbox(place, revision="2025-11-25", timeout=10) as box:
+                box.connect({})
+                assert box.secrets.count(TOKEN) == 1
+        assert place.oauth
+        assert place.oauth.tokens == [], "a service has one place for all its sessions"
+
+
+def test_a_server_is_told_that_its_session_is_over_and_not_waited_for() -> None:
+    with double() as server:
+        for server.silent in (None, threading.Event()):
+            with Toolbox(oauth(server), revision="2025-11-25", timeout=60) as box:
+                box.connect({})
+            assert server.asked.count("DELETE") == 1, "the second one is not answered before the test ends"
+        assert server.silent
+        server.silent.set()
 
 
 def test_a_server_that_names_another_issuer_does_not_get_the_secret_sent_there() -> None:
