@@ -11,7 +11,9 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -40,6 +42,7 @@ PLACES = {
     "controller": ("ns-exec", "ctl"),
 }
 LOADER = "/usr/local/sbin/glasslab-network"
+MENDERS = "glasslab-network-watch.service glasslab-network-heal.timer"
 
 
 def command(place: tuple[str, str], *words: str) -> list[str]:
@@ -59,6 +62,16 @@ def run(place: tuple[str, str], *words: str, stdin: str = "", check: bool = True
 def pve(script: str, *, check: bool = True) -> str:
     """Run a shell script on the hypervisor; what it printed."""
     return run(PLACES["hypervisor"], "sh", "-c", script, check=check).stdout
+
+
+@contextmanager
+def nobody_mends() -> Iterator[None]:
+    """While the block runs nothing puts the walls back but the test: no watcher, no round of the timer's."""
+    pve(f"systemctl stop {MENDERS} glasslab-network-heal.service")  # a round that is under way, too
+    try:
+        yield
+    finally:
+        pve(f"systemctl start {MENDERS}")
 
 
 def see(place: str, targets: list[dict[str, Any]]) -> list[Probe]:

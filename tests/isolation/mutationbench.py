@@ -19,14 +19,13 @@ from attackrows import ROWS as ATTACKS
 from defence import HELD, LAYERS, Claim
 from firewalls import FWBR
 from forging import HELD as HELD_PORT
-from isolationtools import LOADER, pve, run
+from isolationtools import LOADER, nobody_mends, pve, run
 from labtools import LAB_ID
 from mutantrows import INNER
 from mutantrows import ROWS as MORE
 from mutations import Mutant
 from observing import LINKS, observe
 
-WATCH = "glasslab-network-watch.service glasslab-network-heal.timer"
 # The port outside its bridge, reached under the address that the guest has for its gateway.
 LOOSE = """
 cat /sys/class/net/tap101i0/address >/run/tap101i0.address
@@ -70,10 +69,12 @@ class Result:
     signs: list[str] = field(default_factory=list)
     held_by: str = ""
     seconds: float = 0.0
+    tries: int = 1
 
     def line(self) -> str:
         """For a report."""
-        why = f"{self.held_by}; then " if self.held_by else ""
+        why = "in the second try; " if self.tries > 1 else ""
+        why += f"{self.held_by}; then " if self.held_by else ""
         more = f" and {len(self.signs) - 2} more" if len(self.signs) > 2 else ""
         return f"{self.verdict:<9} {self.mutant.name}  [{why}{'; '.join(self.signs[:2])}{more}]"
 
@@ -88,16 +89,16 @@ class Bench:
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """While the block runs nothing puts rules back but this program."""
-        pve(f"systemctl stop {WATCH}")
-        # One error a second would tell of nothing.
-        for place in ANSWERING:
-            run(place, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
-        try:
-            yield
-        finally:
+        with nobody_mends():
+            # One error a second would tell of nothing.
             for place in ANSWERING:
-                run(place, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=1000")
-            pve(f"{LOADER} apply; systemctl start {WATCH}")
+                run(place, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
+            try:
+                yield
+            finally:
+                for place in ANSWERING:
+                    run(place, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=1000")
+                pve(f"{LOADER} apply")
 
     @contextmanager
     def topology(self, name: str) -> Iterator[None]:
@@ -168,7 +169,21 @@ class Bench:
         return changed(looks, always, ever)
 
     def judge(self, mutant: Mutant) -> Result:
-        """Apply one mutant, and where nothing notices, prove or refute what is claimed to hold."""
+        """Apply one mutant, and where nothing notices, prove or refute what is claimed to hold.
+
+        What would survive is tried once more against looks of now: on a busy machine a flow is late at times, and one
+        that was late without a mutant is no sign of it from then on.
+        """
+        result = self.judge_once(mutant)
+        if result.verdict == "survived":
+            self.alone.clear()
+            first, result = result, self.judge_once(mutant)
+            result.seconds += first.seconds
+            result.tries = 2
+        return result
+
+    def judge_once(self, mutant: Mutant) -> Result:
+        """The verdict of one try."""
         began = time.monotonic()
         signs = self.difference(mutant, ())
         result = Result(mutant, "caught" if signs else "survived", sorted(signs))

@@ -18,10 +18,9 @@ import pytest
 import firewalls
 import flowprobes
 from firewalls import FIREWALLS, Firewall
-from isolationtools import LOADER, PLACES, managed, pve, reboots, run, wait_for
+from isolationtools import LOADER, PLACES, managed, nobody_mends, pve, reboots, run, wait_for
 from labtools import LAB_ID
 from modes import hypervisor_in
-from mutationbench import WATCH
 from prober import Probe, Report, probing
 
 AT_MOST_MS = 1000.0
@@ -169,17 +168,17 @@ def _as_it_was() -> Iterator[None]:
 
 def test_prober_sees_what_is_open(mode: str) -> None:
     """Without any of it everything gets through: that nothing does, elsewhere, says something."""
-    pve(f"systemctl stop {WATCH}")
-    try:
-        with watched(mode) as seen:
-            pve(OPEN)
-            seen.probe.phase("open")
-            time.sleep(0.5)
-            pve(f"{firewalls.FWBR} plug")
-            seen.probe.phase("open behind fwbr")
-            time.sleep(0.3)
-    finally:
-        pve(f"{firewalls.FWBR} unplug; {CLOSE}; {LOADER} apply; systemctl start {WATCH}")
+    with nobody_mends():
+        try:
+            with watched(mode) as seen:
+                pve(OPEN)
+                seen.probe.phase("open")
+                time.sleep(0.5)
+                pve(f"{firewalls.FWBR} plug")
+                seen.probe.phase("open behind fwbr")
+                time.sleep(0.3)
+        finally:
+            pve(f"{firewalls.FWBR} unplug; {CLOSE}; {LOADER} apply")
     inner = "by the inner bridge"
     classes = seen.probe.reports["open"]["classes"]
     classes |= {inner: seen.probe.reports["open behind fwbr"]["classes"][inner]}

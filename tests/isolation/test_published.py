@@ -13,11 +13,10 @@ import pytest
 
 import observing
 from attackrows import ROWS
-from isolationtools import LOADER, PLACES, pve, run, wait_for
+from isolationtools import LOADER, PLACES, nobody_mends, pve, run, wait_for
 from kernel_modules import load_br_netfilter
 
 RULES = (Path(__file__).parent / "published" / "rules.sh").read_text(encoding="utf-8")
-UNITS = "glasslab-network-watch.service glasslab-network-heal.timer"
 CALLS = ("iptables", "ip6tables", "arptables")
 RATE = "net.ipv4.icmp_ratelimit"  # one error a second would tell of nothing
 SYSCTLS = {
@@ -57,14 +56,17 @@ def no_rules() -> Iterator[None]:
     outside = [RATE, *(name for names in SYSCTLS.values() for name in names if "vmbr1" not in name)]
     former = " ".join(pve(f"sysctl {' '.join(outside)}").replace(" = ", "=").split())
     try:
-        pve(f"systemctl stop {UNITS}; ifdown vmbr1; {LOADER} remove; ip link delete vmbr1 2>/dev/null || true")
-        fixture("bridge")
-        pve(f"sysctl -qw {RATE}=0")
-        wait_for("the guests are plugged in", plugged)
-        yield
+        with nobody_mends():
+            try:
+                pve(f"ifdown vmbr1; {LOADER} remove; ip link delete vmbr1 2>/dev/null || true")
+                fixture("bridge")
+                pve(f"sysctl -qw {RATE}=0")
+                wait_for("the guests are plugged in", plugged)
+                yield
+            finally:
+                fixture("unload")
+                pve(f"sysctl -qw {former}; ifup vmbr1", check=False)
     finally:
-        fixture("unload")
-        pve(f"sysctl -qw {former}; ifup vmbr1; systemctl start {UNITS}", check=False)
         wait_for("the walls stand again", lambda: pve(f"{LOADER} check", check=False) == "as loaded\n", 10)
 
 

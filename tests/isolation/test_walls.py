@@ -15,6 +15,7 @@ from isolationtools import (
     differing,
     door,
     managed,
+    nobody_mends,
     playbook_lines,
     pve,
     reboot,
@@ -177,16 +178,13 @@ def through() -> list[str]:
 def test_a_guest_whose_cable_goes_out_and_in_stays_held() -> None:
     """A guest that is a container takes its own link down and up, and its port forwards again."""
     assert answers("agent", LOG) == ["open"]
-    pve(f"systemctl stop {WATCHER}")
-    try:
+    with nobody_mends():
         assert run(HYPERVISOR, "python3", "-c", HOLD).stdout.split() == ["tap101i0", "tap102i0"]
         assert "guest port tap101i0 is held shut" in pve(f"{LOADER} check", check=False)
         run(AGENT, "sh", "-c", REPLUG)
         assert pve("cat /sys/class/net/tap101i0/brport/state") == "3\n", "it forwards: this is what is tried here"
         assert through() == ["silent", "silent"]
         assert "guest port tap101i0 is held shut" in pve(f"{LOADER} check", check=False)
-    finally:
-        pve(f"systemctl start {WATCHER}")
     wait_for("the log and the model are reached", lambda: through() == ["open", "open"], 10)
     assert pve(f"{LOADER} check") == "as loaded\n"
 
