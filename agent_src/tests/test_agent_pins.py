@@ -1,5 +1,6 @@
 """Tools that are not the pinned ones end the session before the model sees them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,17 @@ def test_hidden_characters_are_refused_even_when_they_are_pinned(bench: Bench, h
     assert bench.run(ANSWER).status == "tool_drift"
     assert bench.hec.events("tools.drift")[0]["refused_characters"] == [f"U+{ord(hidden):04X}"]
     assert bench.requests == 0
+
+
+@pytest.mark.parametrize("where", ["instructions", "the server's name"])
+def test_wherever_a_server_hides_them(bench: Bench, where: str) -> None:
+    if where == "instructions":
+        bench.tools.instructions = "Be\u202e kind."
+    connect, name = bench.tools.connect, "stu\u202eb" if where == "the server's name" else "stub"
+    bench.tools.connect = lambda meta: replace(connect(meta), name=name)  # type: ignore[method-assign]  # a stub is there to be changed
+    lock = {name: stub_lock(bench.tools)["stub"]}
+    assert bench.run(ANSWER, lock=lock).status == "tool_drift"
+    assert bench.hec.events("tools.drift")[0]["refused_characters"] == ["U+202E"]
 
 
 def test_a_server_that_the_lock_does_not_know(bench: Bench) -> None:

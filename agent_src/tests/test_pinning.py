@@ -77,6 +77,12 @@ def test_a_lock_that_cannot_be_written_whole_stays_as_it_was(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("glasslab.pins.os.fsync", full)
+    with monkeypatch.context() as disk, lock_file.open("rb") as read_meanwhile:
+        disk.setattr("glasslab.pins.os.fsync", lambda descriptor: None)
+        assert pin("--write", tools=[READ, LIST]) == 0
+        assert pin("--write", tools=[READ]) == 0
+        assert read_meanwhile.read() == before, "who reads it meanwhile has the whole of the one before"
+    before = lock_file.read_bytes()
     assert pin("--write", tools=[LIST]) == 2
     assert "No space left on device; pin from a checkout" in capsys.readouterr().err
     assert lock_file.read_bytes() == before

@@ -98,8 +98,12 @@ def test_a_limit_that_cannot_be_kept_ends_the_session(bench: Bench) -> None:
     assert (bench.requests, bench.tools.calls) == (1, [])
 
 
-def test_a_limit_on_tokens_holds_where_none_are_told(bench: Bench) -> None:
-    silent = {name: value for name, value in turn(("list_files", "{}")).items() if name != "usage"}
-    outcome = bench.run(silent, repeat_last=True, max_total_tokens=100)
+@pytest.mark.parametrize("told", [None, 0, -1_000_000, "9", True, 10**30, [9]])
+def test_a_limit_on_tokens_holds_where_none_are_told_or_none_that_can_be(bench: Bench, told: Any) -> None:
+    reply = {name: value for name, value in turn(("list_files", "{}")).items() if name != "usage"}
+    if told is not None:
+        reply["usage"] = {"prompt_tokens": told, "completion_tokens": told}
+    outcome = bench.run(reply, repeat_last=True, max_total_tokens=100)
     assert_recorded(bench, outcome, "max_tokens_reached", "max_tokens_reached")
     assert outcome.usage["estimated"] is True
+    assert 100 <= outcome.usage["total"] < 10_000

@@ -1,10 +1,12 @@
 """OpenTelemetry spans of a session: of what the log acknowledged, without content, and never the session's matter."""
 
 import json
+import logging
 import socket
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agent_bench import ANSWER, Bench
 from agent_lab import QUESTION, make_agent, make_settings, never, stub_lock, turn
+from glasslab.assembly import make_recorder
 from glasslab.settings import SettingsError
 from glasslab.spans import Spans, make_spans
 
@@ -69,6 +72,18 @@ def test_a_session_is_one_trace_with_the_names_of_the_convention(bench: Bench, t
     assert not [word for word in ("a.md", "The answer.", QUESTION) if word in shown], (
         "no content unless a setting says so"
     )
+
+
+@pytest.mark.parametrize(("setting", "content"), [("off", None), ("on", False), ("content", True)])
+def test_the_setting_says_whether_there_are_any_and_with_what(
+    bench: Bench, clean_home: Path, monkeypatch: pytest.MonkeyPatch, setting: str, content: bool | None
+) -> None:
+    monkeypatch.setattr(logging.getLogger("opentelemetry"), "handlers", [])  # what it adds there goes with the test
+    made = make_recorder(make_settings(bench.hec, bench.ca, "http://127.0.0.1:9/v1", lab_spans=setting))
+    assert (made.observer is None) == (content is None)
+    if isinstance(made.observer, Spans):
+        assert made.observer._content is content
+    made.close()
 
 
 def test_content_is_in_them_by_setting(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from agent_bench import ANSWER, Bench, assert_recorded
 from agent_lab import LIST, READ, StubTools, turn
+from glasslab.approvals import Nobody, Verdict
 from glasslab.tooltypes import LogFailedAtServer, ToolResult, ToolServerError
 
 READS = [("read_file", '{"path": "a"}'), ("read_file", '{"path": "b"}'), ("list_files", "{}")]
@@ -71,6 +72,33 @@ def test_what_does_more_than_read_runs_alone_and_in_its_place(bench: Bench) -> N
     ]
     assert "write_file" not in [call[0] for call in bench.tools.calls]
     assert [m["tool_call_id"] for m in bench.last_request() if m["role"] == "tool"] == [f"c{n}" for n in range(6)]
+
+
+@pytest.fixture
+def approved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody approves whatever is asked."""
+    monkeypatch.setattr(Nobody, "decide", lambda *_: Verdict(True, "terminal", 0))
+
+
+@pytest.mark.usefixtures("approved")
+def test_what_was_approved_runs_alone_too(bench: Bench) -> None:
+    bench.tools = StubTools([LIST, READ, {**READ, "name": "write_file", "annotations": {"readOnlyHint": False}}])
+    writes = [("write_file", '{"path": "x"}'), ("write_file", '{"path": "y"}')]
+    outcome = bench.run(turn(READS[0], *writes, READS[1], READS[2]), ANSWER, parallel_calls=8)
+    assert outcome.status == "answered", outcome.problem
+    made = [post.count("mcp.call_tool.request") for post in bench.hec.kinds]
+    assert [number for number in made if number] == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(("tool_classes", "made"), [("stub/list_files=read", 2), ("", 1)])
+@pytest.mark.usefixtures("quick", "approved")
+def test_what_is_approved_once_is_made_once_whatever_its_server_says(
+    bench: Bench, tool_classes: str, made: int
+) -> None:
+    bench.tools = StubTools([{**LIST, **MAY_REPEAT}, READ])
+    bench.tools.answer = fails(1, again=True)
+    bench.run(turn(("list_files", "{}")), ANSWER, retry_calls="annotated", tool_classes=tool_classes)
+    assert len(bench.tools.calls) == made
 
 
 @pytest.mark.parametrize("error", [ToolServerError("it ended"), LogFailedAtServer("log_rejected", "u", "c")])

@@ -134,13 +134,17 @@ def test_a_program_that_is_not_the_pinned_one_is_never_started(bench: Bench, tmp
         "stub": pins.lock_entry(lab.definitions, None),
         "web": pins.lock_entry(foreign.definitions, None, pins.file_hashes([program])),
     }
+    started: list[str] = []
+    lab.start = foreign.start = lambda: started.append("")  # type: ignore[method-assign]  # what it would run is code of others
     bench.tools = Toolset([Member(lab), Member(foreign, "web", [program])])  # any tools
     assert bench.run(ANSWER, lock=lock).status == "answered"
+    assert started
     program.write_text("print(2)")
     foreign.connected.clear()
+    started.clear()
     bench.hec.reset()
     outcome = bench.run(ANSWER, lock=lock)
-    assert (outcome.status, foreign.connected) == ("tool_drift", [])
+    assert (outcome.status, foreign.connected, started) == ("tool_drift", [], [])
     assert bench.hec.events("tools.drift")[0]["files"] == [str(program)]
     assert f"files: {program}" in str(outcome.problem)
 

@@ -4,13 +4,17 @@ import argparse
 import io
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from glasslab import verified
 from glasslab.frames import KINDS
+from glasslab.recorder import LoggingError
 from glasslab.search import StoredEvent
+from glasslab.settings import HecSettings, VerifierSettings
 from glasslab.verify import Problem, Report
 from glasslab.views import add_parser
 from glasslab.views.happened import TEMPLATES, happened, visible
@@ -251,6 +255,28 @@ def test_what_verify_finds_is_in_the_log_by_a_writer_of_its_own(
     assert any("missing: 3" in problem for problem in event["problems"])
     monkeypatch.setenv("VERIFY_KEYS", str(tmp_path / "keys"))
     assert command("verify", record) == 0, "the record of a check can be checked"
+
+
+def test_through_a_forward_it_is_the_log_that_is_meant_and_the_way_there_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken: list[HecSettings] = []
+
+    def no_recorder(hec: HecSettings, *_: object) -> None:
+        taken.append(hec)
+        raise LoggingError("log_unreachable", hec.url, "that is enough", "none")
+
+    monkeypatch.setattr(verified, "forward", lambda ssh, host, port: nullcontext(2222))
+    monkeypatch.setattr(verified, "Recorder", no_recorder)
+    settings = VerifierSettings.load(
+        hec_url="https://log.example:8088",
+        hec_token_verify="t",
+        signing_key_verify=tmp_path / "verifier.pem",
+        splunk_ssh="pve",
+    )
+    with pytest.raises(LoggingError):
+        verified.index(Report(SESSION, [], []), settings)
+    assert (taken[0].url, taken[0].forward) == ("https://log.example:8088", "https://127.0.0.1:2222")
 
 
 def test_an_id_that_begins_as_an_option_is_no_option(configured: Lab, capsys: pytest.CaptureFixture[str]) -> None:
