@@ -292,6 +292,27 @@ def test_interfaces_that_somebody_edited_since_stay(host: Host, capsys: pytest.C
     assert "was edited since and stays as it is" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("edited", ["", "theirs\n"])
+def test_interfaces_that_are_a_link_go_back_where_it_leads(
+    host: Host, capsys: pytest.CaptureFixture[str], edited: str
+) -> None:
+    host.path("interfaces").symlink_to(host.put("kept/of-this-host", "auto lo\n", 0o640))
+    paths = [*standing(host), str(host.path("interfaces"))]
+    told(host, "arm", *paths)
+    changed(host)
+    host.put("kept/of-this-host", f"auto lo\n{host.root / 'launcher'}\n", 0o640)
+    before = len(host.calls)
+    told(host, "activate", *paths)
+    assert "ifup nobr0" in host.calls[before:]
+    with host.path("kept/of-this-host").open("a") as file:
+        file.write(edited)
+    told(host, "rollback")
+    assert host.path("interfaces").is_symlink()
+    text = f"auto lo\n{host.root / 'launcher'}\n{edited}" if edited else "auto lo\n"
+    assert host.tree()["kept/of-this-host"] == f"640 {text}"
+    assert ("was edited since and stays as it is" in capsys.readouterr().err) is bool(edited)
+
+
 def test_the_last_ten_backups_are_kept_and_an_armed_one_always(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     paths = standing(host)
     told(host, "arm", *paths)

@@ -209,6 +209,21 @@ def test_of_interfaces_our_stanza_only_is_edited(tmp_path: Path, capsys: pytest.
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"interfaces": former}
 
 
+def test_interfaces_that_are_a_link_are_edited_where_it_leads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And are called what everybody calls them: by that name the program knows what it has to bring into effect."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "of-this-host").write_text(HOST)
+    (tmp_path / "interfaces").symlink_to("kept/of-this-host")
+    done = module(capsys, [entry(tmp_path)])
+    assert done["changed_paths"] == [str(tmp_path / "interfaces.before"), str(tmp_path / "interfaces")]
+    now = tree(tmp_path)
+    assert (now["interfaces"], now["kept/of-this-host"]) == ("-> kept/of-this-host", f"{HOST}\n{STANZA}")
+    module(capsys, [entry(tmp_path, state="absent")])
+    assert tree(tmp_path) == {"interfaces": "-> kept/of-this-host", "kept/of-this-host": HOST}
+
+
 def test_what_somebody_adds_behind_our_stanza_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     interfaces = tmp_path / "interfaces"
     interfaces.write_text(HOST + "\n" + STANZA + "# mine\nauto vmbr2\niface vmbr2 inet manual\n")

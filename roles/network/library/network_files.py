@@ -102,13 +102,14 @@ class Look(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One file: what it is now, what it is to be."""
+    """One file: what it is now, what it is to be. `name`: what it is called, where its path is what a link leads to."""
 
     path: pathlib.Path
     before: Look
     after: Look
     validate: str | None = None
     errors: str | None = None
+    name: str = ""
 
 
 def look(path: pathlib.Path) -> Look:
@@ -199,7 +200,7 @@ def changes(entries: list[dict[str, Any]]) -> list[Change]:
             if entry["state"] == "present" and not look(kept).there() and now.there():
                 former = with_stanza(now.raw(), {**entry, "state": "absent"})
                 found.append(Change(kept, Look(), Look(text=former.encode(errors="surrogateescape"), mode=0o644)))
-        change = Change(path, now, wanted(entry, now), entry["validate"], entry["errors"])
+        change = Change(path, now, wanted(entry, now), entry["validate"], entry["errors"], entry["path"])
         if change.before != change.after:
             found.append(change)
         if entry["interface"] and entry["original"] and entry["state"] == "absent" and look(kept).there():
@@ -374,7 +375,7 @@ def main() -> None:
         module.fail_json(msg=str(error))
     module.exit_json(
         changed=bool(found),
-        changed_paths=[str(change.path) for change in found],
+        changed_paths=[change.name or str(change.path) for change in found],
         plan=words(found),
         notes=notes,
         diff=[shown(change) for change in found],

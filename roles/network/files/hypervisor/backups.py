@@ -21,6 +21,11 @@ KEPT = 10
 Record = dict[str, Any]
 
 
+def at(path: pathlib.Path) -> pathlib.Path:
+    """Where a file is. The one that is not ours alone may be a link, and then what it leads to is what we edit."""
+    return path.resolve() if path == INTERFACES else path
+
+
 def digest(path: pathlib.Path) -> str:
     return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
 
@@ -61,9 +66,10 @@ def next_name() -> str:
 
 def save(folder: pathlib.Path, paths: list[str], manifest: Record) -> None:
     """Copy what is at the paths into the folder, and note it; a path noted before stays as it was then."""
-    for path in map(pathlib.Path, paths):
-        if str(path) in manifest["paths"]:
+    for name in map(pathlib.Path, paths):
+        if str(name) in manifest["paths"]:
             continue
+        path = at(name)
         if path.is_symlink():
             found = {"link": str(path.readlink())}
         elif path.exists():
@@ -72,7 +78,7 @@ def save(folder: pathlib.Path, paths: list[str], manifest: Record) -> None:
             found = {"copy": copy, "mode": path.stat().st_mode & 0o7777, "sha256": digest(folder / copy)}
         else:
             found = {}
-        manifest["paths"][str(path)] = found
+        manifest["paths"][str(name)] = found
     write(folder / "manifest.json", json.dumps(manifest, indent=1).encode(), 0o600)
 
 
@@ -130,9 +136,9 @@ def restore(name: str, manifest: Record, interfaces: str | None) -> list[str]:
     """
     folder, changed = STATE / "backup" / name, []
     order = sorted(manifest["paths"], key=lambda path: (path != str(INTERFACES), path.startswith(str(UNITS))))
-    for path in map(pathlib.Path, order):
-        former = manifest["paths"][str(path)]
-        if path == INTERFACES and interfaces not in (None, digest(path)):
+    for name in map(pathlib.Path, order):
+        former, path = manifest["paths"][str(name)], at(name)
+        if name == INTERFACES and interfaces not in (None, digest(path)):
             say(f"rollback: {path} was edited since and stays as it is: run playbooks/network.yml again")
             continue
         is_link, there = path.is_symlink(), path.is_symlink() or path.exists()
@@ -153,5 +159,5 @@ def restore(name: str, manifest: Record, interfaces: str | None) -> list[str]:
             path.unlink()
         else:
             continue
-        changed.append(str(path))
+        changed.append(str(name))
     return changed
