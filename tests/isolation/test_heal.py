@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from firewalls import FWBR, THERE, carry_over
 from isolationtools import LOADER, PLACES, pve, rules, run, wait_for
 
 WATCHER, TIMER, HEALER = (f"glasslab-network-{unit}" for unit in ("watch.service", "heal.timer", "heal.service"))
@@ -377,6 +378,25 @@ def test_what_cannot_be_healed_shuts_the_guests_in(by: str) -> None:
     wait_for("the model can be reached", lambda: reached(*MODEL), 10)
 
 
+def test_a_guest_that_is_started_while_the_others_are_shut_in_comes_up_with_them() -> None:
+    """Behind bridges of Proxmox's firewall, whose ports come in that time: nobody else would bring them up."""
+    carry_over()
+    up = "cat /sys/class/net/fwpr10?p0/flags /sys/class/net/fwln10?i0/flags /sys/class/net/tap10?i0/flags"
+    before = len(drifts())
+    try:
+        pve("mv /usr/sbin/nft /usr/sbin/nft.away; /usr/sbin/nft.away flush ruleset")
+        wait_for("the guests are shut in", lambda: len(drifts()) > before, 10)
+        pve(f"{FWBR} plug")
+        wait_for("all are down", lambda: not any(int(flags, 16) & 1 for flags in pve(up).split()), 5)
+        pve("mv /usr/sbin/nft.away /usr/sbin/nft")
+        wait_for("the walls stand again", whole, 40)
+        assert all(int(flags, 16) & 1 for flags in pve(up).split())
+        wait_for("the log can be reached", lambda: reached("10.10.10.20", 8088), 10)
+    finally:
+        pve(f"mv /usr/sbin/nft.away /usr/sbin/nft; {FWBR} unplug; rm -rf {THERE}", check=False)
+    wait_for("the log can be reached directly", lambda: reached("10.10.10.20", 8088), 10)
+
+
 def test_a_removal_is_not_healed_and_puts_settings_back() -> None:
     former = json.loads(pve("cat /run/glasslab-network/former.json"))["sysctl"]
     before = len(drifts())
@@ -394,6 +414,33 @@ def test_a_removal_is_not_healed_and_puts_settings_back() -> None:
         assert "GLASSLAB" not in pve("iptables-save")
     finally:
         pve(f"{LOADER} apply")
+    assert whole()
+
+
+ROUTES = "/proc/sys/net/ipv4/ip_forward"
+KEPT = "/root/owner.kept"  # what the owner's other bridge has set, for a test away
+THEIRS = (
+    "nft add table ip theirs; nft add chain ip theirs out '{ type nat hook postrouting priority 100; }';"
+    " nft add rule ip theirs out oifname vmbr0 ip saddr 10.99.0.0/24 masquerade"
+)
+ASKING = "/etc/sysctl.d/99-needed.conf"
+NEEDED = {"by nobody": "true", "by the host's settings": f"cp {KEPT} {ASKING}", "by rules of nftables": THEIRS}
+
+
+@pytest.mark.parametrize("needed", NEEDED)
+def test_routing_that_the_lab_has_switched_on_goes_with_it_unless_it_is_needed(needed: str) -> None:
+    """On a host that did not route before; what needs it has come meanwhile."""
+    settings = "/etc/glasslab/network/settings.json"
+    owners = pve("grep -l '^net.ipv4.ip_forward = 1' /etc/sysctl.d/*.conf").strip()
+    pve(f"cp -p {settings} /root/settings.kept; {LOADER} remove; mv {owners} {KEPT}; echo 0 >{ROUTES}")
+    try:
+        pve(f'sed -i \'s/"forwarding": false/"forwarding": true/\' {settings}; {LOADER} apply')
+        assert pve(f"cat {ROUTES}") == "1\n"
+        pve(f"{NEEDED[needed]}; {LOADER} remove")
+        assert pve(f"cat {ROUTES}") == f"{needed != 'by nobody':d}\n"
+    finally:
+        pve(f"nft delete table ip theirs; rm {ASKING}; mv {KEPT} {owners}; echo 1 >{ROUTES}", check=False)
+        pve(f"mv /root/settings.kept {settings}; {LOADER} apply")
     assert whole()
 
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_healed_is_tried_again_later(heals: list[str], monkeypatc
         raise kernel.Failure("no")
 
     monkeypatch.setattr(walls, "heal", fails)
-    monkeypatch.setattr(ports, "close", lambda _: heals.append("close"))
+    monkeypatch.setattr(walls, "stay_shut", lambda: heals.append("close"))
     monkeypatch.setattr(watch.time, "monotonic", lambda: clock[0])
     watcher = watch.Watcher()
     monkeypatch.setattr(watcher, "wait", lambda _: (False, True))

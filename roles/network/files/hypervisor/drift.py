@@ -22,8 +22,9 @@ FORWARD = "net/ipv4/ip_forward"
 BY_FORWARD = ("/forwarding", "conf/all/accept_redirects")  # what the kernel sets with it
 ROOT = pathlib.Path("/")
 ROUTING = ("etc/network/interfaces", "etc/network/interfaces.d/*", "etc/sysctl.conf", "etc/sysctl.d/*.conf")
-ASKED = re.compile(r"^[ \t]*[^#;\s].*?(?:\b1\b.*\bip_forward\b|\bip_forward\s*=\s*1\b)", re.MULTILINE)
-TRANSLATES = re.compile(r" -j (MASQUERADE|SNAT)\b")
+ASKED = re.compile(
+    r"^[ \t]*(?:[^#;\s].*?(?:\b1\b.*\bip_forward\b|\bip_forward\s*=\s*1\b)|ip-forward\s+(?:on|yes|1)\b)", re.MULTILINE
+)
 
 
 @dataclasses.dataclass
@@ -73,7 +74,7 @@ def look(record: Record, config: Settings, *, packets: bool = True) -> Drift:
         (drift.links if is_known(name, known) else drift.fresh).append(words)
     drift.links += [f"guest port {name} is in no bridge" for name in ports.loose(config)]
     drift.links += [elsewhere(name, config) for name in ports.away(config) if ports.is_up(name)]
-    drift.fresh += [f"guest port {name} is back in {config.bridge}, and down" for name in come_back(config)]
+    drift.fresh += [f"guest port {name} is back in {ports.master(name)}, and down" for name in come_back(config)]
     drift.links += [f"port {name} of {config.bridge} is no guest's" for name in ports.strangers(config)]
     if ports.credulous(config):
         words = f"{config.bridge} learns from frames to link-local groups"
@@ -87,9 +88,14 @@ def elsewhere(name: str, config: Settings) -> str:
 
 
 def come_back(config: Settings) -> list[str]:
-    """Guests' ports that we took down in another bridge, and that are in the lab's again."""
+    """Guests' ports that we took down in another bridge, and that are where they belong again."""
     gone = (state(AWAY) or {"links": []})["links"]
-    return [name for name in gone if ports.master(name) == config.bridge and not ports.is_up(name)]
+    return [name for name in gone if is_back(name, config) and not ports.is_up(name)]
+
+
+def is_back(name: str, config: Settings) -> bool:
+    """Whether a guest's port is in a bridge that it belongs in."""
+    return ports.master(name) is not None and not ports.is_away(name, config)
 
 
 def is_known(name: str, known: Record) -> bool:
@@ -149,9 +155,11 @@ def assert_links(config: Settings) -> None:
     gone = ports.away(config)
     for name in come_back(config):
         ports.set_up(name, up=True)
-    if gone:
-        former = (state(AWAY) or {"links": []})["links"]
-        store(AWAY, {"links": [*(name for name in former if name in gone), *filter(ports.is_up, gone)]})
+    # Noted until it is where it belongs, by whichever way it comes there: out of its bridge first, or into Proxmox's.
+    former = (state(AWAY) or {"links": []})["links"]
+    noted = [name for name in former if ports.exists(name) and not is_back(name, config)]
+    if noted := list(dict.fromkeys([*noted, *filter(ports.is_up, gone)])):
+        store(AWAY, {"links": noted})
     else:
         forget(AWAY)
     for name in gone:
@@ -211,10 +219,9 @@ def others_route() -> bool:
             if ASKED.search(path.read_text(encoding="utf-8", errors="replace")):
                 return True
     try:
-        nat = tables.look()["rules.v4"].get("nat", [])
+        return ports.exists("docker0") or tables.others_translate()
     except Failure:
         return True
-    return ports.exists("docker0") or any(TRANSLATES.search(line) and not tables.is_ours(line) for line in nat)
 
 
 def restore_sysctls(former: Record, which: Any = lambda _: True) -> None:

@@ -22,6 +22,7 @@ IFNAME, MASTER, PROTINFO, PORT_STATE, PORT_ISOLATED, PORT_LOCKED = 3, 10, 12, 1,
 LINKINFO, INFO_KIND, INFO_DATA, BOOLOPT, NO_LINKLOCAL_LEARN = 18, 1, 2, 46, 1
 LISTENING, FORWARDING = 1, 3  # a port without spanning tree is never listening: it is how the watcher holds one shut
 PROXMOX = re.compile(r"(tap|veth)(\d+)i(\d+)")
+BEHIND = re.compile(r"(tap|veth|fwln)(\d+)i(\d+)")
 
 
 def link(name: str) -> pathlib.Path:
@@ -116,9 +117,15 @@ def credulous(config: Settings) -> bool:
     return attribute(config.bridge, "bridge/no_linklocal_learn") == "0"
 
 
+def is_away(name: str, config: Settings) -> bool:
+    """Whether a guest's port is in a bridge that is neither the lab's nor its own, that of Proxmox's firewall."""
+    found = BEHIND.fullmatch(name)
+    return master(name) not in (None, config.bridge, found and f"fwbr{found[2]}i{found[3]}")
+
+
 def away(config: Settings) -> list[str]:
     """Guests' ports in a bridge that is not the lab's, where nothing but the rules of bridges holds what they send."""
-    return [name for name in all_names(config) if belongs(name) and master(name) not in (None, config.bridge)]
+    return [name for name in all_names(config) if is_away(name, config)]
 
 
 def locked() -> list[str]:
@@ -225,7 +232,7 @@ def plug(config: Settings) -> None:
                 set_up(name, up=False)
                 raise
             set_up(name, up=True)
-        elif there is not None and (there == config.bridge or not belongs(name)) and not is_up(name):
+        elif there is not None and not is_away(name, config) and not is_up(name):
             set_up(name, up=True)
 
 
@@ -250,10 +257,10 @@ def up(config: Settings) -> list[str]:
     return [name for name in dict.fromkeys(found) if exists(name) and is_up(name)]
 
 
-def close(config: Settings) -> None:
-    """All of those down; Failure, when all have been tried, for what stays up."""
+def close(names: list[str]) -> None:
+    """These down; Failure, when all have been tried, for what stays up."""
     failures = []
-    for name in up(config):
+    for name in names:
         try:
             set_up(name, up=False)
         except Failure as error:

@@ -15,6 +15,7 @@ TABLES = ("raw", "mangle", "nat", "filter", "security")
 HOOKS = ("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")
 OURS = "GLASSLAB-"
 BRIDGE_TABLE = "glasslab"
+TRANSLATES = {"masquerade", "MASQUERADE", "snat", "SNAT"}  # in capitals where nft has no word of its own
 SIMPLE_JUMP = re.compile(rf"-A \w+ -[io] [\w.+-]+ -j {OURS}[\w-]+")
 
 Listing = dict[str, dict[str, list[str]]]  # rule file: table: lines
@@ -207,6 +208,20 @@ def misplaced(listing: Listing) -> list[Finding]:
                 if any(later and not earlier for earlier, later in itertools.pairwise(jumps))
             ]
     return found
+
+
+def others_translate() -> bool:
+    """Whether somebody else's rules, of iptables or of nftables' own, give IPv4 packets another source."""
+    family = chain = ""
+    for line in run("nft", "--stateless", "list", "ruleset").split("\n"):
+        words = re.sub(r' comment ".*"', "", line).replace('"', "").split()
+        if words[:1] == ["table"]:
+            family = words[1]
+        elif words[:1] == ["chain"]:
+            chain = words[1]
+        elif family in ("ip", "inet") and not chain.startswith(OURS) and TRANSLATES.intersection(words):
+            return True
+    return False
 
 
 def remove(former_tables: list[str] | None) -> None:

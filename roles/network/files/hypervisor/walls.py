@@ -6,6 +6,7 @@ What cannot be asserted leaves the guests shut in: their ports and the bridge go
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import time
 
@@ -14,7 +15,8 @@ from .kernel import Failure
 from .settings import ETC, Settings, digest, rule_files, settings
 from .state import AWAY, CLOSED, FORMER, LINKS, LOADED, SEEN, Record, forget, loaded, state, store
 
-ATTEMPTS = 3.0  # seconds in which a heal that did not succeed is tried again at once
+ATTEMPTS = 3  # looks, after which a heal that did not succeed has failed
+PATIENCE = 3.0  # seconds in which it is tried again at once
 
 
 def load(config: Settings, raw: Record) -> None:
@@ -66,21 +68,29 @@ def _could_not_apply(config: Settings | None, why: str) -> None:
 
 
 def shut(config: Settings, verb: str, why: str) -> None:
-    """The bridge and the guests' ports go down, until `verb` succeeds."""
-    former = state(CLOSED) or {"links": []}
+    """The bridge and the guests' ports go down, until `verb` succeeds; called again, what has come up meanwhile."""
+    former, now = state(CLOSED) or {"links": []}, ports.up(config)
     # First the note: what was up must come up again even when this is interrupted.
-    links = list(dict.fromkeys([*former["links"], *ports.up(config)]))
+    links = list(dict.fromkeys([*former["links"], *now]))
     try:
         store(CLOSED, {"verb": verb, "why": why, "links": links, "settings": dataclasses.asdict(config)})
     finally:
-        ports.close(config)
+        ports.close(now)
+
+
+def stay_shut() -> None:
+    """While the guests are shut in nobody else brings their ports up: not before `verb` has succeeded."""
+    if closed := state(CLOSED):
+        shut(Settings.of(closed["settings"]), closed["verb"], closed["why"])
 
 
 def reopen(config: Settings) -> None:
-    """Bring up again what shut() took down, the bridge first, and let pass what was held."""
+    """Bring up again what shut() took down, the bridge first, and let pass what was held. A stranger's port stays."""
     if closed := state(CLOSED):
+        strange = set(ports.members(config.bridge)).difference(ports.all_names(config))
         for name in sorted(closed["links"], key=lambda name: name != config.bridge):
-            ports.set_up(name, up=True)
+            if name not in strange:
+                ports.set_up(name, up=True)
         forget(CLOSED)
     ports.release(config)
 
@@ -136,10 +146,12 @@ def start_services(config: Settings) -> None:
 def settle(record: Record, config: Settings, found: list[str], began: float, *, packets: bool) -> None:
     """Look and put right until nothing differs; what did is added to found. Failure when it stays so.
 
-    More than once, for somebody may be at work at the same moment.
+    More than once, for somebody may be at work at the same moment. Who plugs guests in makes one interface after the
+    other: what has just come, each time another, is no wall that does not stand.
     """
-    cause = "still so after it was put right"
-    for last in (False, False, True):
+    cause, before = "still so after it was put right", set[str]()
+    for attempt in itertools.count(1):
+        last = attempt >= ATTEMPTS
         # Taken before the look: a change that comes in between is looked at the next time.
         generation, places = netlink.nft_generation(), drift.places(config)
         try:
@@ -150,12 +162,13 @@ def settle(record: Record, config: Settings, found: list[str], began: float, *, 
                     store(SEEN, {"generation": generation})
                 drift.know(places)
                 return
-            if last:
+            if last and (differs.drifted or before.intersection(differs.fresh) or time.monotonic() > began + PATIENCE):
                 raise Failure(f"{cause}: {'; '.join(differs.found)}")
+            before = set(differs.found)
             drift.put_right(record, config, differs)
         except Failure as error:
             cause = str(error)
-            if last or time.monotonic() > began + ATTEMPTS:
+            if last or time.monotonic() > began + PATIENCE:
                 raise
 
 

@@ -69,7 +69,8 @@ class Watcher:
             return
         self.looked, self.next_look = began, began + POLL
         if state(CLOSED) and began < self.retry_at:
-            stay_shut()
+            with lock(lambda: notify("WATCHDOG=1")), contextlib.suppress(Failure, OSError):
+                walls.stay_shut()
             return
         # Who has the lock changes the rules on purpose (apply, remove) or heals them itself. What it changed, as what
         # we change, is reported as well: then the rules have been seen whole since, and there is nothing to do.
@@ -100,15 +101,6 @@ def concerns(event: tuple[int, str, str]) -> bool:
     if family not in ("ip", "ip6") or name not in tables.TABLES:
         return False
     return not chain or chain in tables.HOOKS or chain.startswith(tables.OURS)
-
-
-def stay_shut() -> None:
-    """While the guests are shut in nobody else brings their ports up."""
-    with lock(lambda: notify("WATCHDOG=1")):
-        closed = state(CLOSED)
-        if closed:
-            with contextlib.suppress(Failure):
-                ports.close(Settings.of(closed["settings"]))
 
 
 def notify(*words: str) -> None:
