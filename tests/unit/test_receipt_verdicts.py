@@ -176,6 +176,7 @@ def knocked_again(world: World, seconds: float, answer: str) -> None:
     [
         (25, 60, "open", "blocked"),
         (25, 60, "refused", "blocked"),
+        (25, 61, "open", "unproven"),  # before and after, and who knows what was in between
         (25, 60, "silent", "unproven"),
         (25, 14.5, "open", "unproven"),  # before the probe too, and too long before it
         (25, 28, "open", "blocked"),

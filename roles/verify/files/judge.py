@@ -13,6 +13,9 @@ REACHED = ("open", "refused", "foreign")
 HELD = ("silent", "cut")
 # Seconds: a target that answered its control longer ago, and not again, may have been down at the knock.
 MOMENT = 10.0
+# Seconds: answers further apart leave room for it to have been down in between, whatever came before and after. As
+# long as the watch on the hypervisor lasts; from a sandbox nothing comes there, so it says nothing of those.
+SPAN = 60.0
 
 
 def by_door(knocked: dict[str, Any]) -> dict[str, dict[Any, Row]]:
@@ -57,10 +60,10 @@ class Evidence:
         return self.doors.get(place, {}).get(key(door))
 
     def attended(self, place: str, door: Row, moment: float) -> float:
-        """How many seconds off a control was answered; 0 when it was before that moment and after it again."""
+        """How many seconds off a control was answered; 0 when it was before that moment and, soon, after it again."""
         knocks = [one for one in (self.get(place, door), self.again.get(place, {}).get(key(door))) if one]
         times = [one["time"] for one in knocks if one["answer"] in REACHED]
-        if min(times) <= moment <= max(times):
+        if min(times) <= moment <= max(times) <= min(times) + SPAN:
             return 0.0
         return float(min(abs(time - moment) for time in times))
 
