@@ -42,6 +42,7 @@ PLACES = {
     "controller": ("ns-exec", "ctl"),
 }
 LOADER = "/usr/local/sbin/glasslab-network"
+RATE = "net.ipv4.icmp_ratelimit"
 MENDERS = "glasslab-network-watch.service glasslab-network-heal.timer"
 
 
@@ -72,6 +73,22 @@ def nobody_mends() -> Iterator[None]:
         yield
     finally:
         pve(f"systemctl start {MENDERS}")
+
+
+@contextmanager
+def errors_unlimited(*places: tuple[str, str]) -> Iterator[None]:
+    """While the block runs these places send ICMP errors whenever there is cause.
+
+    One a second, as usual, would tell of nothing: whose answer is an error had its turn taken by another's.
+    """
+    former = {place: run(place, "sysctl", "-n", RATE).stdout.strip() for place in places}
+    try:
+        for place in places:
+            run(place, "sysctl", "-qw", f"{RATE}=0")
+        yield
+    finally:
+        for place, value in former.items():
+            run(place, "sysctl", "-qw", f"{RATE}={value}")
 
 
 def see(place: str, targets: list[dict[str, Any]]) -> list[Probe]:

@@ -14,12 +14,25 @@ from pathlib import Path
 import pytest
 import yaml
 
+import firewalls
 import observing
 from attackrows import ROWS
 from forging import AGENT, INTERNET, TELLS_NOBODY, Row, ip, udp
-from isolationtools import LOADER, PLACES, command, playbook_lines, pve, run
+from isolationtools import (
+    LOADER,
+    PLACES,
+    answers,
+    command,
+    door,
+    errors_unlimited,
+    playbook_lines,
+    pve,
+    run,
+    wait_for,
+)
 from kernel_modules import load_br_netfilter
 from labtools import LAB_ID, ROOT, playbook
+from modes import set_bridge_netfilter
 from prober import inside
 
 DEFAULTS = yaml.safe_load((ROOT / "roles/network/defaults/main.yml").read_text(encoding="utf-8"))
@@ -40,7 +53,8 @@ def mode(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param != DEFAULTS["network_mode"]:
         set_mode(request.param)
     assert pve(f"{LOADER} check") == "as loaded\n"
-    yield str(request.param)
+    with errors_unlimited(PLACES["hypervisor"]):
+        yield str(request.param)
     if request.param != DEFAULTS["network_mode"]:
         set_mode(DEFAULTS["network_mode"])
 
@@ -84,6 +98,34 @@ def test_connections_of_a_guest_are_bounded(mode: str) -> None:
     assert verdicts == ["reachable"] * limit + ["blocked"] * 2
     run(PLACES["hypervisor"], "python3", "-", stdin=FORGET_CONNECTIONS)
     assert observing.observe(flows[:1], mode)["flow 0"].verdict == ("reachable" if limit else "blocked")
+
+
+# Sends a datagram each from so many ports to where nothing may go.
+PORTS = """
+import socket, sys
+for port in range(20000, 20000 + int(sys.argv[1])):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind(("", port))
+        one.sendto(b"x", ("203.0.113.80", 9))
+"""
+
+
+def test_what_a_guest_sends_by_the_bridge_of_proxmoxs_firewall_is_bounded_as_well() -> None:
+    """Where bridged frames pass iptables it is tracked there, before it comes to the lab's bridge and is denied."""
+    firewalls.carry_over()
+    load_br_netfilter()
+    pve(f"{firewalls.FWBR} plug")
+    set_bridge_netfilter(1)
+    try:
+        wait_for("the log can be reached", lambda: answers("agent", door("10.10.10.20", tcp=[8088])) == ["open"])
+        run(PLACES["hypervisor"], "python3", "-", stdin=FORGET_CONNECTIONS)
+        answers("agent", door("10.10.10.1", tcp=[22]))  # from here on the agent knows where its gateway is
+        run(PLACES["agent"], "python3", "-c", PORTS, "500")
+        tracked = pve("conntrack -L --zone 71 --orig-src 10.10.10.10 --proto udp 2>/dev/null").splitlines()
+    finally:
+        set_bridge_netfilter(0)
+        pve(f"{firewalls.FWBR} unplug; rm -rf {firewalls.THERE}")
+    assert DEFAULTS["network_connection_limit"] - 9 <= len(tracked) <= DEFAULTS["network_connection_limit"]
 
 
 # Sends so many first fragments of datagrams whose rest never comes.
