@@ -101,7 +101,7 @@ def bridge_problems(bridge: str) -> list[str]:
                     f"{bridge} is already defined in {path}, not by this role: choose another network_bridge "
                     "or take it out"
                 )
-    if not ours and not problems and pathlib.Path("/sys/class/net", bridge).exists():
+    if not ours and not problems and (NET / bridge).exists():
         problems.append(f"an interface {bridge} exists that this role did not make: choose another network_bridge")
     waiting = INTERFACES.with_name("interfaces.new")
     if waiting.exists():
@@ -140,7 +140,7 @@ def host_problems(policy: dict) -> list[str]:
     problems = bridge_problems(bridge) + port_problems(policy)
     if shutil.disk_usage("/var/lib").free < FREE_BYTES:
         problems.append("less than 16 MiB are free below /var/lib, where the former files are kept: make room there")
-    if not pathlib.Path("/sys/class/net", policy["uplink"]).exists():
+    if not (NET / policy["uplink"]).exists():
         problems.append(f"network_uplink {policy['uplink']} does not exist on this host")
     for entry in ip_json("-4", "address", "show"):
         for held in entry.get("addr_info", []):
