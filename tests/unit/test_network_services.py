@@ -100,3 +100,13 @@ def test_the_resolver_can_speak_to_those_who_ask_it_alone() -> None:
     assert words == ["10.10.10.1", *(f"10.{n // 200}.{n % 200}.2" for n in range(COUNT))]
     # Rendered in every mode, and installed in those that have a resolver.
     assert "IPAddressAllow=10.10.10.1\n" in rendered("glasslab-resolver.service.j2", "closed")
+
+
+def test_of_the_lab_the_proxy_speaks_to_those_who_ask_it_alone() -> None:
+    """Names lead anywhere but into the lab: who takes the proxy over comes to no other guest by it."""
+    lines = rendered("glasslab-proxy.service.j2").splitlines()
+    assert "IPAddressDeny=10.0.0.0/8" in lines
+    (allowed,) = [line for line in lines if line.startswith("IPAddressAllow=")]
+    words = allowed.partition("=")[2].split()
+    assert words == ["10.10.10.1", *(f"10.{n // 200}.{n % 200}.2" for n in range(COUNT))]
+    assert "IPAddressAllow=10.10.10.1\n" in rendered("glasslab-proxy.service.j2", "closed")
