@@ -118,6 +118,22 @@ def test_a_strangers_port_is_not_let_out_with_the_guests(links: Links) -> None:
     assert links.up == set(links.master) - {"tap9i0"}
 
 
+def test_a_port_that_is_down_is_told_of(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the walls differs, and the guest is cut off all the same."""
+    monkeypatch.setattr(walls, "settings", lambda: (CONFIG, {}))
+    monkeypatch.setattr(walls, "loaded", lambda: RECORD)
+    monkeypatch.setattr(walls, "digest", lambda: "")
+    monkeypatch.setattr(drift, "look", lambda *_: drift.Drift())
+    monkeypatch.setattr(walls.routes, "overruled", lambda _: [])
+    monkeypatch.setattr(ports, "held", lambda _: [])
+    links.plug("fwpr2p0", "vmbr1")
+    assert walls.differences() == []
+    links.set_up("fwpr2p0", up=False)
+    assert walls.differences() == ["guest port fwpr2p0 is down"]
+    walls.shut(CONFIG, "heal", "no")
+    assert [line for line in walls.differences() if line.startswith("guest port")] == []
+
+
 def looks(monkeypatch: pytest.MonkeyPatch, found: Callable[[int], drift.Drift]) -> list[drift.Drift]:
     """Each look at the walls finds something; those that were put right."""
     right: list[drift.Drift] = []

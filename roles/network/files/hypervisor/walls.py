@@ -113,6 +113,9 @@ def differences() -> list[str]:
     differs += routes.overruled(routes.wanted(config.ip_rules))
     if closed := state(CLOSED):
         differs.append(f"the guests are shut in, because {closed['verb']} failed: {closed['why']}")
+    else:  # whoever took it down may have meant it, and nobody brings it up but `apply`
+        down = [name for name in ports.all_names(config) if drift.is_back(name, config) and not ports.is_up(name)]
+        differs += [f"guest port {name} is down" for name in down]
     if not ports.exists(config.bridge):
         differs.append(f"{config.bridge} does not exist")
     elif not ports.is_up(config.bridge):
