@@ -244,6 +244,23 @@ def test_a_port_that_comes_is_isolated_before_it_can_drift() -> None:
         pve("ip link del fwpr101p0")
 
 
+def test_a_bridge_of_proxmoxs_firewall_learns_nothing_from_link_local_frames() -> None:
+    """They pass every hook of it: a guest could teach it without end, or whom it likes. Set as it comes: no drift."""
+    carry_over()
+    before = len(drifts())
+    learns = "cat /sys/class/net/fwbr10?i0/bridge/no_linklocal_learn"
+    try:
+        pve(f"{FWBR} plug")
+        wait_for("neither learns", lambda: pve(learns) == "1\n1\n", 5)
+        time.sleep(0.3)
+        assert drifts()[before:] == []
+        pve("ip link set fwbr101i0 type bridge no_linklocal_learn 0")
+        assert healed(before)["found"] == ["fwbr101i0 learns from frames to link-local groups"]
+        assert pve(learns) == "1\n1\n"
+    finally:
+        pve(f"{FWBR} unplug; rm -rf {THERE}")
+
+
 def test_somebody_elses_rule_stays_behind_ours() -> None:
     before = len(drifts())
     pve("iptables -I FORWARD -d 198.51.100.7 -j ACCEPT")

@@ -69,6 +69,18 @@ def test_which_bridges_a_port_belongs_in(links: Links, name: str, bridge: str, a
     assert (name in ports.away(CONFIG)) is away
 
 
+def test_the_bridges_of_proxmoxs_firewall_are_deaf_to_link_local_frames_as_well(
+    links: Links, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learns = {"vmbr1": "1", "vmbr2": "0", "fwbr1i0": "0"}
+    told = {"ifindex": "7"}  # it has just come
+    monkeypatch.setattr(ports, "attribute", lambda name, key: learns.get(name) if "learn" in key else told.get(key))
+    monkeypatch.setattr(ports, "disbelieve", lambda name: learns.update({name: "1"}))
+    assert drift.look(RECORD, CONFIG, packets=False).fresh == ["fwbr1i0 learns from frames to link-local groups"]
+    drift.assert_links(CONFIG)
+    assert learns == {"vmbr1": "1", "vmbr2": "0", "fwbr1i0": "1"}
+
+
 WAYS: dict[str, tuple[str | None, ...]] = {
     "at once": ("vmbr1",),
     "out of that bridge first": (None, "vmbr1"),

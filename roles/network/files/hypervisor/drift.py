@@ -76,9 +76,9 @@ def look(record: Record, config: Settings, *, packets: bool = True) -> Drift:
     drift.links += [elsewhere(name, config) for name in ports.away(config) if ports.is_up(name)]
     drift.fresh += [f"guest port {name} is back in {ports.master(name)}, and down" for name in come_back(config)]
     drift.links += [f"port {name} of {config.bridge} is no guest's" for name in ports.strangers(config)]
-    if ports.credulous(config):
-        words = f"{config.bridge} learns from frames to link-local groups"
-        (drift.links if is_known(config.bridge, known) else drift.fresh).append(words)
+    for name in ports.credulous(config):
+        words = f"{name} learns from frames to link-local groups"
+        (drift.links if is_known(name, known) else drift.fresh).append(words)
     return drift
 
 
@@ -168,8 +168,8 @@ def assert_links(config: Settings) -> None:
         ports.set_up(name, up=False)
     for name in ports.unisolated(config):
         ports.isolate(name)
-    if ports.credulous(config):
-        ports.disbelieve(config)
+    for name in ports.credulous(config):
+        ports.disbelieve(name)
 
 
 def remember() -> Record:

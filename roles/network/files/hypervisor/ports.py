@@ -109,12 +109,13 @@ def unisolated(config: Settings) -> list[str]:
     ]
 
 
-def credulous(config: Settings) -> bool:
-    """Whether the bridge learns senders from frames to link-local groups (LLDP, EAPOL).
+def credulous(config: Settings) -> list[str]:
+    """The lab's bridge and those of Proxmox's firewall that learn senders from frames to link-local groups (LLDP).
 
-    Those never reach its table of rules: a guest would have another's frames sent to itself.
+    Those never reach the table of rules: a guest would have another's frames sent to itself, or teach without end.
     """
-    return attribute(config.bridge, "bridge/no_linklocal_learn") == "0"
+    inner = [f"fwbr{found[2]}i{found[3]}" for found in map(PROXMOX.fullmatch, config.ports) if found]
+    return [name for name in (config.bridge, *inner) if attribute(name, "bridge/no_linklocal_learn") == "0"]
 
 
 def is_away(name: str, config: Settings) -> bool:
@@ -185,12 +186,12 @@ def isolate(name: str) -> None:
     _tell_port(name, "isolated", (PORT_ISOLATED, 1))
 
 
-def disbelieve(config: Settings) -> None:
-    """From now on the bridge learns nothing from frames to link-local groups."""
+def disbelieve(name: str) -> None:
+    """From now on a bridge learns nothing from frames to link-local groups."""
     option = netlink.attribute(BOOLOPT, struct.pack("=II", NO_LINKLOCAL_LEARN, NO_LINKLOCAL_LEARN))
     kind = netlink.attribute(INFO_KIND, b"bridge")
     info = netlink.attribute(LINKINFO | netlink.NESTED, kind + netlink.attribute(INFO_DATA | netlink.NESTED, option))
-    _tell(config.bridge, NEWLINK, info, "deaf to link-local frames")
+    _tell(name, NEWLINK, info, "deaf to link-local frames")
 
 
 def hold(config: Settings) -> list[str]:
