@@ -20,6 +20,7 @@ from forging import (
     TELLS_NOBODY,
     Layers,
     Row,
+    arp,
     echo,
     ether,
     ip,
@@ -86,8 +87,19 @@ ERRORS: tuple[Row, ...] = (
         )
     ),
 )
+# What guests may ask, and are answered. That a flow works says less: whoever waits for an answer takes a stranger's
+# question, broadcast at that moment, for one.
+ASKED = tuple(
+    Row(f"M-asks {who} for {name}", "", who, (arp(to, claims=own),), ("reply",))
+    for who, own, others in (
+        ("agent", AGENT, {"its gateway": GATEWAY, "logs": LOGS}),
+        ("logs", LOGS, {"its gateway": GATEWAY, "the agent": AGENT}),
+    )
+    for name, to in others.items()
+)
 ROWS: tuple[Row, ...] = (
     *ERRORS,
+    *ASKED,
     Row("M-other-udp", "UDP to the other lab", "agent", (udp(OTHER),), ("otherlab",)),
     Row("M-logs-ping", "logs pings the internet", "logs", (echo(INTERNET, source=LOGS),), ("internet",)),
     Row("M-third-out", "the log's flow to another port", "agent", (tcp(LOGS, 8088, to="@otherlab"),), ("otherlab",)),

@@ -19,7 +19,7 @@ from attackrows import ROWS as ATTACKS
 from defence import HELD, LAYERS, Claim
 from firewalls import FWBR
 from forging import HELD as HELD_PORT
-from isolationtools import LOADER, errors_unlimited, nobody_mends, pve
+from isolationtools import LOADER, errors_unlimited, nobody_mends, pve, wait_for
 from labtools import LAB_ID
 from mutantrows import INNER
 from mutantrows import ROWS as MORE
@@ -105,6 +105,8 @@ class Bench:
         self.alone.clear()
         if name in ("fwbr", "inner"):
             LINKS["inner"] = ("pve", "fwbr101i0")
+        # What is cut off while ports are plugged would be a sign that comes without any mutant.
+        wait_for("what is needed works", lambda: not flowprobes.broken(self.mode, 2.0), 20)
         try:
             yield
         finally:
