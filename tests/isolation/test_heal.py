@@ -416,6 +416,10 @@ def test_a_guest_that_is_started_while_the_others_are_shut_in_comes_up_with_them
 
 def test_a_removal_is_not_healed_and_puts_settings_back() -> None:
     former = json.loads(pve("cat /run/glasslab-network/former.json"))["sysctl"]
+    there = pve(
+        f"cd /proc/sys; ls {' '.join(former)} 2>/dev/null", check=False
+    ).split()  # bridges of a firewall come and go
+    former = {path: value for path, value in former.items() if path in there}
     before = len(drifts())
     pve(f"{LOADER} remove")
     try:

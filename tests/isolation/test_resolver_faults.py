@@ -64,7 +64,7 @@ for address, port in (("10.10.10.20", 8088), ("203.0.113.10", 443)):
     try:
         socket.create_connection((address, port), 2).close()
         print("open")
-    except PermissionError:
+    except (PermissionError, TimeoutError):
         print("denied")
 """
 
