@@ -42,6 +42,8 @@ PLACES = {
     "controller": ("ns-exec", "ctl"),
 }
 LOADER = "/usr/local/sbin/glasslab-network"
+# SYN_SENT, SYN_RECV, FIN_WAIT1, LAST_ACK, CLOSING, as /proc/net/tcp has them: `ss` does not show the second of these.
+BEGUN_OR_ENDING = ("02", "03", "04", "09", "0B")
 RATE = "net.ipv4.icmp_ratelimit"
 MENDERS = "glasslab-network-watch.service glasslab-network-heal.timer"
 
@@ -76,19 +78,32 @@ def nobody_mends() -> Iterator[None]:
 
 
 @contextmanager
+def sysctl_at(name: str, value: int, *places: tuple[str, str]) -> Iterator[None]:
+    """While the block runs these places have that setting."""
+    former = {place: run(place, "sysctl", "-n", name).stdout.strip() for place in places}
+    try:
+        for place in places:
+            run(place, "sysctl", "-qw", f"{name}={value}")
+        yield
+    finally:
+        for place, before in former.items():
+            run(place, "sysctl", "-qw", f"{name}={before}")
+
+
+@contextmanager
 def errors_unlimited(*places: tuple[str, str]) -> Iterator[None]:
     """While the block runs these places send ICMP errors whenever there is cause.
 
     One a second, as usual, would tell of nothing: whose answer is an error had its turn taken by another's.
     """
-    former = {place: run(place, "sysctl", "-n", RATE).stdout.strip() for place in places}
-    try:
-        for place in places:
-            run(place, "sysctl", "-qw", f"{RATE}=0")
+    with sysctl_at(RATE, 0, *places):
         yield
-    finally:
-        for place, value in former.items():
-            run(place, "sysctl", "-qw", f"{RATE}={value}")
+
+
+def repeating(place: str) -> list[str]:
+    """A machine's TCP connections that wait for a word from the other side, and say theirs again until it comes."""
+    lines = run(PLACES[place], "cat", "/proc/net/tcp").stdout.splitlines()[1:]
+    return [line for line in lines if line.split()[3] in BEGUN_OR_ENDING]
 
 
 def see(place: str, targets: list[dict[str, Any]]) -> list[Probe]:

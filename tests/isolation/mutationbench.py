@@ -19,7 +19,7 @@ from attackrows import ROWS as ATTACKS
 from defence import HELD, LAYERS, Claim
 from firewalls import FWBR
 from forging import HELD as HELD_PORT
-from isolationtools import LOADER, errors_unlimited, nobody_mends, pve, wait_for
+from isolationtools import LOADER, PLACES, errors_unlimited, nobody_mends, pve, sysctl_at, wait_for
 from labtools import LAB_ID
 from mutantrows import INNER
 from mutantrows import ROWS as MORE
@@ -91,7 +91,12 @@ class Bench:
     @contextmanager
     def prepared(self) -> Iterator[None]:
         """While the block runs nothing puts rules back but this program."""
-        with nobody_mends(), errors_unlimited(*ANSWERING):
+        with (
+            nobody_mends(),
+            errors_unlimited(*ANSWERING),
+            # A guest that a mutant let somebody call would answer that call for a minute, long after the mutant.
+            sysctl_at("net.ipv4.tcp_synack_retries", 0, PLACES["agent"], PLACES["logs"]),
+        ):
             try:
                 yield
             finally:

@@ -11,7 +11,7 @@ import os
 import re
 import time
 
-from isolationtools import pve
+from isolationtools import pve, repeating, wait_for
 from labtools import ask
 from logsigns import Witness
 
@@ -42,6 +42,8 @@ def test_no_question_meets_a_denying_rule() -> None:
     # What attacks in other rooms have cut ends now: later, the proxy would take leave of a guest that has forgotten it,
     # and the guest's kernel would refuse that, to a port that is no connection's any more.
     pve("systemctl restart glasslab-proxy.service")
+    # And what they have begun, a guest's kernel says again for up to a minute.
+    wait_for("the guests have nothing to say again", lambda: not any(map(repeating, ("agent", "logs"))), 90)
     time.sleep(WRITTEN_AFTER)
     before, witness = denied(), Witness()
     began, answered = time.monotonic(), 0

@@ -105,6 +105,6 @@ def test_what_users_made_stays(app: Path, apps: Path) -> None:
 def test_an_owner_that_is_not_there(app: Path, tmp_path: Path, what: str) -> None:
     done = install(app, tmp_path, **{what: "nobody-of-that-name"})
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "nobody-of-that-name: the role makes it" in done.stderr
+    assert "nobody-of-that-name: the role makes users and groups" in done.stderr
     assert not (tmp_path / "glasslab").exists()
     assert install(app, tmp_path, check=True, **{what: "nobody-of-that-name"}).stdout.count("\n") == 5
