@@ -65,7 +65,7 @@ def test_it_says_what_it_will_make_and_does_nothing_unasked(host: Standing, tmp_
     ("own", "told"),
     [
         ({"PROXMOX_HOST": ""}, "no host: make verify-proxmox PROXMOX_HOST="),
-        ({"PROXMOX_PORT": "https"}, "PROXMOX_PORT='https': give a number"),
+        ({"PROXMOX_PORT": "https"}, "PROXMOX_PORT='https': give a port, 1 to 65535"),
         ({"PROXMOX_CA": "/nowhere.pem"}, "PROXMOX_CA=/nowhere.pem is no file"),
         ({"PROXMOX_TOKEN_SECRET_FILE": ""}, "no token: give PROXMOX_TOKEN_SECRET_FILE"),
         ({"PROXMOX_USER": "nobody@pve"}, "cannot be asked"),
